@@ -1,0 +1,20 @@
+//go:build unix && !linux
+
+package pgtemp
+
+import (
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// There is no death signal here: a server whose owner is killed goes on until the next
+// Start finds it.
+func setDeathSignal(*syscall.SysProcAttr) {}
+
+// isPostmaster says whether pid is a postmaster on data.
+func isPostmaster(pid int, data string) bool {
+	out, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
+	return err == nil && strings.Contains(string(out), "postgres") && strings.Contains(string(out), data)
+}
