@@ -1,0 +1,274 @@
+-- +goose Up
+-- The ledger: what was intended, what is still open, how it ended, how it got there.
+-- The schema itself is created by the migrator, before River's tables and these.
+
+COMMENT ON SCHEMA outbox IS 'Outbox Worker: intents, their outcomes and the work still open. DROP SCHEMA outbox CASCADE removes everything.';
+
+CREATE TYPE outbox.state AS ENUM (
+    'awaiting_approval', 'accepted', 'executing', 'failed_retryable', 'outcome_unknown',
+    'needs_review', 'exhausted', 'succeeded', 'failed_final', 'cancelled'
+);
+COMMENT ON TYPE outbox.state IS 'Where an intent is. Terminal: succeeded, failed_final, cancelled. The transitions are listed in docs/state-machine.md.';
+
+CREATE TYPE outbox.event AS ENUM (
+    'approved', 'rejected', 'approval_expired', 'claimed', 'cancelled', 'deadline_passed', 'input_rejected',
+    'pins_differ', 'provider_accepted', 'provider_refused', 'not_sent', 'no_answer', 'lease_expired',
+    'attempts_used', 'found', 'found_refused', 'proven_absent', 'not_proven', 'contradicted',
+    'resolved_succeeded', 'resolved_failed', 'resolved_not_executed', 'replayed', 'superseded',
+    'late_answer', 'probed', 'follow_ons_created', 'follow_on_rejected', 'noted'
+);
+COMMENT ON TYPE outbox.event IS 'Why a state changed. From late_answer on: recorded without a change of state.';
+
+CREATE TYPE outbox.phase AS ENUM ('due', 'released', 'leased', 'asking', 'probing', 'following', 'parked');
+COMMENT ON TYPE outbox.phase IS 'What next_at of an outbox row means: may be released, release lease, execution lease, next probe, probe lease, follow-ons to create, or nothing by itself.';
+
+CREATE TYPE outbox.key_rule AS ENUM ('business', 'operation_id', 'arguments');
+
+CREATE TABLE outbox.ledger (
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    system_identifier bigint,
+    timeline          int,
+    only_row          boolean     NOT NULL DEFAULT true,
+    id                uuid        NOT NULL DEFAULT gen_random_uuid(),
+    CONSTRAINT ledger_pkey PRIMARY KEY (only_row),
+    CONSTRAINT ledger_one_row CHECK (only_row)
+);
+COMMENT ON TABLE outbox.ledger IS 'One row: this ledger''s random id, which goes into every reference so that a second ledger on the same provider account cannot collide, and the server it last ran on.';
+INSERT INTO outbox.ledger DEFAULT VALUES;
+
+CREATE TABLE outbox.lanes (
+    tokens         double precision NOT NULL DEFAULT 0,
+    rate           double precision,
+    tokens_at      timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    paused_until   timestamptz,
+    opened_at      timestamptz,
+    id             int              GENERATED ALWAYS AS IDENTITY,
+    concurrency    int              NOT NULL DEFAULT 20,
+    burst          int              NOT NULL DEFAULT 1,
+    failures       int              NOT NULL DEFAULT 0,
+    asleep         boolean          NOT NULL DEFAULT false,
+    name           text             NOT NULL,
+    provider       text             NOT NULL,
+    pause_reason   text,
+    paused_by      text,
+    cursor_tenant  text COLLATE "C" NOT NULL DEFAULT '',
+    CONSTRAINT lanes_pkey PRIMARY KEY (id),
+    CONSTRAINT lanes_name_key UNIQUE (name),
+    CONSTRAINT lanes_name_form CHECK (name ~ '^[a-z][a-z0-9_-]{0,62}$'),
+    CONSTRAINT lanes_concurrency_positive CHECK (concurrency > 0),
+    CONSTRAINT lanes_rate_positive CHECK (rate > 0),
+    CONSTRAINT lanes_burst_positive CHECK (burst > 0)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE outbox.lanes IS 'The path to one provider account: its concurrency (calls at once, over all replicas), rate (calls per second, a token bucket shared by all replicas; null is unlimited), breaker and pause. asleep: its releaser waits for a notification.';
+
+CREATE TABLE outbox.catalog (
+    applied_at   timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    window_length interval,
+    id           int              GENERATED ALWAYS AS IDENTITY,
+    version      int              NOT NULL,
+    revision     int              NOT NULL,
+    lane         int              NOT NULL,
+    max_payload  int              NOT NULL DEFAULT 65536,
+    key_rule     outbox.key_rule  NOT NULL,
+    key_subject  boolean          NOT NULL DEFAULT false,
+    key_version  boolean          NOT NULL DEFAULT false,
+    approval     boolean          NOT NULL DEFAULT false,
+    retired      boolean          NOT NULL DEFAULT false,
+    operation    text COLLATE "C" NOT NULL,
+    name         text COLLATE "C" NOT NULL,
+    key_fields   text[],
+    defaults     text,
+    digest       bytea            NOT NULL,
+    applied_by   text             NOT NULL DEFAULT session_user,
+    spec         jsonb            NOT NULL,
+    CONSTRAINT catalog_pkey PRIMARY KEY (id),
+    CONSTRAINT catalog_operation_revision_key UNIQUE (operation, revision),
+    CONSTRAINT catalog_lane_fkey FOREIGN KEY (lane) REFERENCES outbox.lanes (id),
+    CONSTRAINT catalog_name_form CHECK (name ~ '^[a-z][a-z0-9_]{0,62}$'),
+    CONSTRAINT catalog_operation_form CHECK (operation = name || '.v' || version),
+    CONSTRAINT catalog_version_positive CHECK (version > 0),
+    CONSTRAINT catalog_revision_positive CHECK (revision > 0),
+    CONSTRAINT catalog_business_has_fields CHECK ((key_rule = 'business') = (key_fields IS NOT NULL)),
+    CONSTRAINT catalog_arguments_has_window CHECK ((key_rule = 'arguments') = (window_length IS NOT NULL))
+);
+COMMENT ON TABLE outbox.catalog IS 'Operations and their rules: immutable revisions, of which the highest of an operation is in force. The columns beside spec are what enqueue needs, taken from spec when it is applied.';
+
+CREATE TABLE outbox.intents (
+    id             bigint           GENERATED ALWAYS AS IDENTITY,
+    created_at     timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    parent_id      bigint,
+    supersedes_id  bigint,
+    compensates_id bigint,
+    not_before     timestamptz,
+    deadline       timestamptz,
+    catalog_id     int              NOT NULL,
+    generation     int              NOT NULL,
+    priority       smallint         NOT NULL,
+    digest_version smallint         NOT NULL,
+    tenant         text COLLATE "C" NOT NULL,
+    reference      text COLLATE "C" NOT NULL,
+    digest         bytea            NOT NULL,
+    key            text COLLATE "C" NOT NULL,
+    subject        text,
+    task           text,
+    trace          text,
+    principal      text[],
+    payload        json,
+    CONSTRAINT intents_pkey PRIMARY KEY (id),
+    CONSTRAINT intents_reference_key UNIQUE (reference),
+    CONSTRAINT intents_reference_form CHECK (length(reference) = 32),
+    CONSTRAINT intents_digest_form CHECK (octet_length(digest) = 32),
+    CONSTRAINT intents_generation_positive CHECK (generation > 0)
+);
+COMMENT ON TABLE outbox.intents IS 'One effect that somebody wants to happen once; immutable once committed, until retention takes the payload and leaves the tombstone. One row per tenant, operation name, key and generation: their hash, with the ledger''s id, is the reference.';
+COMMENT ON COLUMN outbox.intents.key IS 'Canonical JSON: ["…"] of the named fields (business), "…" (operation id), {"arguments":…} (arguments within a window), {"follow_on":…,"parent":…} (follow-on).';
+CREATE INDEX intents_parent_idx ON outbox.intents (parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX intents_compensates_idx ON outbox.intents (compensates_id) WHERE compensates_id IS NOT NULL;
+
+CREATE TABLE outbox.outbox (
+    intent_id       bigint           NOT NULL,
+    next_at         timestamptz,
+    deadline        timestamptz,
+    first_sent_at   timestamptz,
+    unknown_since   timestamptz,
+    review_since    timestamptz,
+    lane            int              NOT NULL,
+    catalog_id      int              NOT NULL,
+    attempt         int              NOT NULL DEFAULT 0,
+    sends           int              NOT NULL DEFAULT 0,
+    probes          int              NOT NULL DEFAULT 0,
+    unknown_attempt int,
+    state           outbox.state     NOT NULL,
+    phase           outbox.phase     NOT NULL,
+    rank            smallint         NOT NULL DEFAULT 0,
+    tenant          text COLLATE "C" NOT NULL,
+    holder          uuid,
+    account         text,
+    preset          text,
+    request_hash    bytea,
+    review_owner    text,
+    review_reason   text,
+    CONSTRAINT outbox_pkey PRIMARY KEY (intent_id),
+    CONSTRAINT outbox_phase_of_state CHECK (
+        CASE phase
+            WHEN 'due' THEN state IN ('accepted', 'failed_retryable')
+            WHEN 'released' THEN state IN ('accepted', 'failed_retryable')
+            WHEN 'leased' THEN state = 'executing'
+            WHEN 'asking' THEN state = 'outcome_unknown'
+            WHEN 'probing' THEN state = 'outcome_unknown'
+            WHEN 'following' THEN state = 'succeeded'
+            WHEN 'parked' THEN state NOT IN ('executing', 'outcome_unknown')
+        END),
+    CONSTRAINT outbox_time_of_phase CHECK (next_at IS NOT NULL OR phase IN ('asking', 'parked')),
+    CONSTRAINT outbox_unknown_is_sticky CHECK (
+        CASE WHEN state = 'outcome_unknown' THEN unknown_attempt IS NOT NULL
+             WHEN state = 'needs_review' THEN true
+             ELSE unknown_attempt IS NULL END),
+    CONSTRAINT outbox_pinned_once_sent CHECK (sends = 0 OR (account IS NOT NULL AND preset IS NOT NULL AND request_hash IS NOT NULL)),
+    CONSTRAINT outbox_attempt_counts CHECK (attempt >= sends AND sends >= 0 AND probes >= 0)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; committed with it, gone when it is settled. attempt numbers every send and probe and fences every later write; account, preset and request_hash are pinned by the first claim.';
+-- Column order serves the releaser: lane, phase, then tenant by tenant (fairness), the
+-- urgent first, the oldest first. Expired leases of either kind are a range of it too.
+CREATE INDEX outbox_due_idx ON outbox.outbox (lane, phase, tenant, rank, next_at);
+CREATE INDEX outbox_deadline_idx ON outbox.outbox (deadline) WHERE deadline IS NOT NULL AND state IN ('accepted', 'failed_retryable', 'awaiting_approval');
+CREATE INDEX outbox_review_idx ON outbox.outbox (review_since) WHERE review_since IS NOT NULL;
+
+CREATE TABLE outbox.outcomes (
+    intent_id   bigint       NOT NULL,
+    settled_at  timestamptz  NOT NULL DEFAULT clock_timestamp(),
+    attempt     int          NOT NULL,
+    state       outbox.state NOT NULL,
+    provider_id text,
+    account     text,
+    code        text,
+    reason      text,
+    result      json,
+    CONSTRAINT outcomes_pkey PRIMARY KEY (intent_id),
+    CONSTRAINT outcomes_state_is_final CHECK (state IN ('succeeded', 'failed_final', 'cancelled', 'exhausted'))
+);
+COMMENT ON TABLE outbox.outcomes IS 'How an intent ended, written once. exhausted stands here only when the intent has been superseded.';
+
+CREATE TABLE outbox.history (
+    intent_id  bigint       NOT NULL,
+    at         timestamptz  NOT NULL DEFAULT clock_timestamp(),
+    attempt    int          NOT NULL,
+    from_state outbox.state NOT NULL,
+    to_state   outbox.state NOT NULL,
+    event      outbox.event NOT NULL,
+    actor      text         NOT NULL,
+    reason     text,
+    evidence   jsonb
+);
+COMMENT ON TABLE outbox.history IS 'How it got there: append-only. The intent''s own row is its first entry (committed as accepted or awaiting_approval); see the view outbox.timeline.';
+CREATE INDEX history_intent_idx ON outbox.history (intent_id);
+
+CREATE TABLE outbox.repeats (
+    intent_id bigint      NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    answer    text        NOT NULL,
+    principal text[],
+    CONSTRAINT repeats_answer_known CHECK (answer IN ('in_flight', 'settled', 'conflict', 'expired'))
+);
+COMMENT ON TABLE outbox.repeats IS 'Who asked again, when, and what was answered: append-only.';
+CREATE INDEX repeats_intent_idx ON outbox.repeats (intent_id);
+
+CREATE TABLE outbox.heads (
+    started_at timestamptz NOT NULL,
+    generation int         NOT NULL,
+    scope      bytea       NOT NULL,
+    CONSTRAINT heads_pkey PRIMARY KEY (scope),
+    CONSTRAINT heads_generation_positive CHECK (generation > 0)
+);
+COMMENT ON TABLE outbox.heads IS 'The current generation of a key that can have several: every key by arguments within a window, and any key that was superseded. Locked by upsert while a generation is decided. scope is the reference''s hash without the generation.';
+
+CREATE TABLE outbox.approvals (
+    intent_id bigint      NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    approved  boolean     NOT NULL,
+    digest    bytea       NOT NULL,
+    actor     text        NOT NULL,
+    reason    text        NOT NULL,
+    CONSTRAINT approvals_pkey PRIMARY KEY (intent_id, actor)
+);
+COMMENT ON TABLE outbox.approvals IS 'Who approved or rejected an intent, bound to its digest; one voice per person.';
+
+-- Facts are not rewritten: only outbox_retention, which owns the retention functions,
+-- may trim them. The owner of the table is refused like everybody else.
+-- +goose StatementBegin
+CREATE FUNCTION outbox.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_user = 'outbox_retention' THEN
+        RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+    END IF;
+    RAISE EXCEPTION 'outbox.% is append-only: % refused', TG_TABLE_NAME, TG_OP
+        USING ERRCODE = 'insufficient_privilege',
+              HINT = 'Facts are trimmed by retention only; record a correction as a new entry.';
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+DO $$
+DECLARE t text;
+BEGIN
+    FOREACH t IN ARRAY ARRAY['catalog', 'intents', 'outcomes', 'history', 'repeats', 'approvals'] LOOP
+        EXECUTE format('CREATE TRIGGER %I BEFORE UPDATE OR DELETE ON outbox.%I FOR EACH ROW EXECUTE FUNCTION outbox.refuse_change()', t || '_no_change', t);
+        EXECUTE format('CREATE TRIGGER %I BEFORE TRUNCATE ON outbox.%I FOR EACH STATEMENT EXECUTE FUNCTION outbox.refuse_change()', t || '_no_truncate', t);
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
+CREATE VIEW outbox.timeline AS
+SELECT i.id AS intent_id, i.created_at AS at, 0 AS attempt, NULL::outbox.state AS from_state,
+       CASE WHEN c.approval THEN 'awaiting_approval' ELSE 'accepted' END::outbox.state AS to_state,
+       'committed' AS event, coalesce(i.principal[1], i.tenant) AS actor, NULL::text AS reason, NULL::jsonb AS evidence
+FROM outbox.intents i JOIN outbox.catalog c ON c.id = i.catalog_id
+UNION ALL
+SELECT intent_id, at, attempt, from_state, to_state, event::text, actor, reason, evidence FROM outbox.history;
+COMMENT ON VIEW outbox.timeline IS 'Every change of state of every intent, its commit included.';
+
+-- +goose Down
+DROP VIEW outbox.timeline;
+DROP TABLE outbox.approvals, outbox.heads, outbox.repeats, outbox.history, outbox.outcomes, outbox.outbox, outbox.intents, outbox.catalog, outbox.lanes, outbox.ledger;
+DROP FUNCTION outbox.refuse_change();
+DROP TYPE outbox.key_rule, outbox.phase, outbox.event, outbox.state;
