@@ -171,7 +171,7 @@ COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; commit
 -- Column order serves the releaser: lane, phase, then tenant by tenant (fairness), the
 -- urgent first, the oldest first. Expired leases of either kind are a range of it too.
 CREATE INDEX outbox_due_idx ON outbox.outbox (lane, phase, tenant, rank, next_at);
-CREATE INDEX outbox_deadline_idx ON outbox.outbox (deadline) WHERE deadline IS NOT NULL AND state IN ('accepted', 'failed_retryable', 'awaiting_approval');
+CREATE INDEX outbox_deadline_idx ON outbox.outbox (deadline) WHERE deadline IS NOT NULL AND state IN ('accepted', 'failed_retryable');
 CREATE INDEX outbox_review_idx ON outbox.outbox (review_since) WHERE review_since IS NOT NULL;
 
 CREATE TABLE outbox.outcomes (
@@ -189,6 +189,38 @@ CREATE TABLE outbox.outcomes (
 );
 COMMENT ON TABLE outbox.outcomes IS 'How an intent ended, written once. exhausted stands here only when the intent has been superseded.';
 
+-- The machine of package outbox, as the database enforces it; a test compares the two.
+CREATE FUNCTION outbox.legal(from_state outbox.state, event outbox.event, to_state outbox.state) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE event
+    WHEN 'approved' THEN from_state = 'awaiting_approval' AND to_state = 'accepted'
+    WHEN 'rejected' THEN from_state = 'awaiting_approval' AND to_state = 'cancelled'
+    WHEN 'approval_expired' THEN from_state = 'awaiting_approval' AND to_state = 'cancelled'
+    WHEN 'claimed' THEN from_state IN ('accepted', 'failed_retryable') AND to_state = 'executing'
+    WHEN 'cancelled' THEN from_state IN ('accepted', 'failed_retryable') AND to_state = 'cancelled'
+    WHEN 'deadline_passed' THEN from_state IN ('accepted', 'failed_retryable') AND to_state = 'failed_final'
+    WHEN 'input_rejected' THEN from_state IN ('accepted', 'failed_retryable') AND to_state = 'failed_final'
+    WHEN 'pins_differ' THEN from_state = 'failed_retryable' AND to_state = 'needs_review'
+    WHEN 'provider_accepted' THEN from_state IN ('executing', 'outcome_unknown') AND to_state = 'succeeded'
+    WHEN 'provider_refused' THEN from_state IN ('executing', 'outcome_unknown') AND to_state = 'failed_final'
+    WHEN 'not_sent' THEN from_state IN ('executing', 'outcome_unknown') AND to_state = 'failed_retryable'
+    WHEN 'no_answer' THEN from_state = 'executing' AND to_state = 'outcome_unknown'
+    WHEN 'lease_expired' THEN from_state = 'executing' AND to_state = 'outcome_unknown'
+    WHEN 'attempts_used' THEN from_state = 'failed_retryable' AND to_state = 'exhausted'
+    WHEN 'found' THEN from_state = 'outcome_unknown' AND to_state = 'succeeded'
+    WHEN 'found_refused' THEN from_state = 'outcome_unknown' AND to_state = 'failed_final'
+    WHEN 'proven_absent' THEN from_state = 'outcome_unknown' AND to_state = 'failed_retryable'
+    WHEN 'not_proven' THEN from_state = 'outcome_unknown' AND to_state = 'needs_review'
+    WHEN 'contradicted' THEN from_state = 'outcome_unknown' AND to_state = 'needs_review'
+    WHEN 'resolved_succeeded' THEN from_state = 'needs_review' AND to_state = 'succeeded'
+    WHEN 'resolved_failed' THEN from_state = 'needs_review' AND to_state = 'failed_final'
+    WHEN 'resolved_not_executed' THEN from_state = 'needs_review' AND to_state = 'failed_retryable'
+    WHEN 'replayed' THEN from_state = 'exhausted' AND to_state = 'failed_retryable'
+    WHEN 'superseded' THEN from_state = 'exhausted' AND to_state = 'exhausted'
+    ELSE from_state = to_state
+END;
+COMMENT ON FUNCTION outbox.legal IS 'Whether an event may lead from one state to the other: docs/state-machine.md.';
+
 CREATE TABLE outbox.history (
     intent_id  bigint       NOT NULL,
     at         timestamptz  NOT NULL DEFAULT clock_timestamp(),
@@ -198,7 +230,8 @@ CREATE TABLE outbox.history (
     event      outbox.event NOT NULL,
     actor      text         NOT NULL,
     reason     text,
-    evidence   jsonb
+    evidence   jsonb,
+    CONSTRAINT history_transition_legal CHECK (outbox.legal(from_state, event, to_state))
 );
 COMMENT ON TABLE outbox.history IS 'How it got there: append-only. The intent''s own row is its first entry (committed as accepted or awaiting_approval); see the view outbox.timeline.';
 CREATE INDEX history_intent_idx ON outbox.history (intent_id);
@@ -270,5 +303,5 @@ COMMENT ON VIEW outbox.timeline IS 'Every change of state of every intent, its c
 -- +goose Down
 DROP VIEW outbox.timeline;
 DROP TABLE outbox.approvals, outbox.heads, outbox.repeats, outbox.history, outbox.outcomes, outbox.outbox, outbox.intents, outbox.catalog, outbox.lanes, outbox.ledger;
-DROP FUNCTION outbox.refuse_change();
+DROP FUNCTION outbox.refuse_change(), outbox.legal;
 DROP TYPE outbox.key_rule, outbox.phase, outbox.event, outbox.state;
