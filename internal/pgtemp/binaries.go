@@ -30,18 +30,18 @@ type Binaries struct {
 
 func (b Binaries) path(name string) string { return filepath.Join(b.Dir, name) }
 
-// Installed says whether binaries of a major version are on this machine, so that a
-// Start of it has nothing to fetch.
-func Installed(major int) bool {
-	if !supported {
-		return false
-	}
+// Find looks for binaries of a major version on this machine, or for the newest when
+// that is 0. It fetches nothing.
+func Find(ctx context.Context, major int) (Binaries, error) {
 	acct, err := serverAccount()
 	if err != nil {
-		return false
+		return Binaries{}, fmt.Errorf("pgtemp: %w", err)
 	}
-	_, err = find(context.Background(), major, acct)
-	return err == nil
+	bin, err := find(ctx, major, acct)
+	if err != nil {
+		return Binaries{}, fmt.Errorf("pgtemp: %w", err)
+	}
+	return bin, nil
 }
 
 func findOrFetch(ctx context.Context, major int, acct *account, log *slog.Logger) (Binaries, error) {
@@ -95,7 +95,10 @@ func find(ctx context.Context, major int, acct *account) (Binaries, error) {
 			passed = errors.Join(passed, err)
 			continue
 		}
-		if major == 0 && bin.Major > best.Major || bin.Major == major && best.Major == 0 {
+		if bin.Major == major {
+			return bin, nil
+		}
+		if major == 0 && bin.Major > best.Major {
 			best = bin
 		}
 	}

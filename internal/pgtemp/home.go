@@ -35,7 +35,11 @@ func (h *home) data() string { return filepath.Join(h.dir, "data") }
 func (h *home) close() error {
 	var err error
 	if h.temp {
-		err = removeAll(h.dir)
+		// The last processes of a killed server may still write for a moment.
+		waitFor(goneTimeout, func() bool {
+			err = remove(h.dir)
+			return err == nil
+		})
 	}
 	return errors.Join(err, h.lock.Close())
 }
@@ -72,7 +76,7 @@ func tempHome(parent string, acct *account) (_ *home, err error) {
 	if err := os.Rename(tmp, filepath.Join(h.dir, lockName)); err != nil {
 		return nil, errors.Join(err, h.lock.Close())
 	}
-	if err := errors.Join(open(h.dir, acct), h.admit()); err != nil {
+	if err := errors.Join(os.Chmod(h.dir, dirMode(acct)), h.admit()); err != nil {
 		return nil, errors.Join(err, h.lock.Close())
 	}
 	return h, nil
@@ -110,9 +114,6 @@ func keptHome(dir string, acct *account) (_ *home, err error) {
 	if err := h.admit(); err != nil {
 		return nil, err
 	}
-	if err := awaitGone(h.data(), goneTimeout); err != nil {
-		return nil, err
-	}
 	return h, nil
 }
 
@@ -121,18 +122,15 @@ func makeKept(dir string, acct *account) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return open(dir, acct)
+	return os.MkdirAll(dir, dirMode(acct))
 }
 
-// open lets the account that runs the server enter a directory of ours.
-func open(dir string, acct *account) error {
+// dirMode lets the account that runs the server through.
+func dirMode(acct *account) os.FileMode {
 	if acct == nil {
-		return nil
+		return 0o700
 	}
-	return os.Chmod(dir, 0o711)
+	return 0o711
 }
 
 func (h *home) inUse() error {
@@ -169,11 +167,16 @@ func (h *home) admit() error {
 	if h.acct == nil {
 		return nil
 	}
-	if at := h.acct.barredAt(h.dir); at != "" {
-		return fmt.Errorf("running as root, so Postgres has to run as user %s, which cannot enter %s: open that directory (chmod o+x) or choose another place for %s",
-			h.acct.name, at, h.dir)
+	at := h.acct.barredAt(h.dir)
+	if at == "" {
+		return nil
 	}
-	return nil
+	other := "choose another directory"
+	if h.temp {
+		other = "set TMPDIR to another one"
+	}
+	return fmt.Errorf("running as root, so Postgres has to run as user %s, which cannot enter %s on the way to %s: allow that (chmod o+x %s) or %s",
+		h.acct.name, at, h.dir, at, other)
 }
 
 // initdb makes the cluster under another name first: an interrupted one is never
@@ -248,11 +251,15 @@ func postmasterPID(data string) int {
 // they left. It touches only directories of this user with a lock file that it can
 // lock, and reports problems to the log alone: a leftover never fails a start.
 func sweep(parent string, log *slog.Logger) {
-	dirs, err := filepath.Glob(filepath.Join(parent, tempPrefix+"*"))
+	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return
+		log.Debug("temporary directory not swept", "err", err)
 	}
-	for _, dir := range dirs {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), tempPrefix) {
+			continue
+		}
+		dir := filepath.Join(parent, e.Name())
 		if err := sweepOne(dir); err != nil {
 			log.Debug("leftover directory not removed", "dir", dir, "err", err)
 		}
@@ -284,17 +291,27 @@ func sweepOne(dir string) error {
 			return fmt.Errorf("postgres with pid %d does not go", pid)
 		}
 	}
-	return removeAll(dir)
+	return remove(dir)
 }
 
-// removeAll tries for a while: the last processes of a killed server may still write.
-func removeAll(dir string) error {
-	var err error
-	waitFor(goneTimeout, func() bool {
-		err = os.RemoveAll(dir)
-		return err == nil
-	})
-	return err
+// remove takes the lock file last: while something is left, a sweep can find it.
+func remove(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != lockName {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // waitFor asks cond until it holds or the time is up.

@@ -9,6 +9,8 @@ import (
 	"syscall"
 )
 
+const hasDeathSignal = true
+
 func setDeathSignal(attr *syscall.SysProcAttr) { attr.Pdeathsig = sigImmediate }
 
 // isPostmaster says whether pid is a postmaster on data. A process that has ended and

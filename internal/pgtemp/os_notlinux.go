@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// There is no death signal here: a server whose owner is killed goes on until the next
-// Start finds it.
+// A server whose owner is killed goes on here until the next Start finds it.
+const hasDeathSignal = false
+
 func setDeathSignal(*syscall.SysProcAttr) {}
 
 // isPostmaster says whether pid is a postmaster on data.

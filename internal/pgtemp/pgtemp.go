@@ -21,6 +21,7 @@ const (
 	fastTimeout  = 15 * time.Second // a fast shutdown, before it becomes an immediate one
 	quitTimeout  = 8 * time.Second  // an immediate shutdown, before the postmaster is killed
 	readyPoll    = 10 * time.Millisecond
+	resumePoll   = 100 * time.Millisecond // while something of the old server is in the way
 	portAttempts = 5
 )
 
@@ -218,7 +219,20 @@ func (s *Server) resume(ctx context.Context) error {
 		return nil
 	}
 	s.proc = nil
-	return s.launch(ctx)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		err := s.launch(ctx)
+		if !errors.Is(err, errPortTaken) && !errors.Is(err, errLingering) {
+			return err
+		}
+		s.log.Debug("postgres cannot start yet", "err", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(resumePoll):
+		}
+	}
 }
 
 func (s *Server) launchOnFreePort(ctx context.Context) error {
@@ -239,6 +253,9 @@ func (s *Server) launchOnFreePort(ctx context.Context) error {
 func (s *Server) launch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	if err := awaitGone(s.home.data(), goneTimeout); err != nil {
+		return err
+	}
 	p, err := s.home.startPostgres(s.bin, s.args())
 	if err != nil {
 		return err
@@ -265,7 +282,10 @@ func (s *Server) args() []string {
 		"-c", "unix_socket_directories=")
 }
 
-var errPortTaken = errors.New("the port was taken meanwhile")
+var (
+	errPortTaken = errors.New("the port was taken meanwhile")
+	errLingering = errors.New("sessions of a killed server still linger")
+)
 
 func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	tick := time.NewTicker(readyPoll)
@@ -277,18 +297,25 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 		}
 		select {
 		case <-p.done:
-			tail := s.home.logTail()
-			err := fmt.Errorf("postgres %s ended while starting (%v); its log ends with:\n%s", s.bin.Version, p.state(), tail)
-			if strings.Contains(tail, "could not bind IPv4 address") {
-				return fmt.Errorf("%w: %w", errPortTaken, err)
-			}
-			return err
+			return s.endedEarly(p)
 		case <-ctx.Done():
 			return fmt.Errorf("postgres %s does not answer: %w (last answer: %v); its log ends with:\n%s",
 				s.bin.Version, ctx.Err(), last, s.home.logTail())
 		case <-tick.C:
 		}
 	}
+}
+
+func (s *Server) endedEarly(p *process) error {
+	tail := s.home.logTail()
+	err := fmt.Errorf("postgres %s ended while starting (%v); its log ends with:\n%s", s.bin.Version, p.state(), tail)
+	switch {
+	case strings.Contains(tail, "could not bind IPv4 address"):
+		return fmt.Errorf("%w: %w", errPortTaken, err)
+	case strings.Contains(tail, "pre-existing shared memory block"):
+		return fmt.Errorf("%w: %w", errLingering, err)
+	}
+	return err
 }
 
 // ping also asks whose data it reached: another server may sit on a port that ours

@@ -53,13 +53,13 @@ func Empty(t testing.TB) *pgxpool.Pool {
 // is cut off.
 func URL(t testing.TB) string {
 	t.Helper()
-	return create(t, defaultServer(t), migrator{})
+	return create(t, serverOf(0), migrator{})
 }
 
 // EmptyURL is URL without migrations.
 func EmptyURL(t testing.TB) string {
 	t.Helper()
-	return create(t, defaultServer(t), pgtestdb.NoopMigrator{})
+	return create(t, serverOf(0), pgtestdb.NoopMigrator{})
 }
 
 // EachVersion runs f as a subtest per Postgres version that the project promises to

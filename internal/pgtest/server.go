@@ -47,11 +47,6 @@ func serverOf(version int) *server {
 	return s
 }
 
-func defaultServer(t testing.TB) *server {
-	t.Helper()
-	return serverOf(0)
-}
-
 func stopServers() {
 	serversMu.Lock()
 	defer serversMu.Unlock()
@@ -66,10 +61,16 @@ func stopServers() {
 	}
 }
 
-// begin finds or starts the server and returns its URL.
+// begin finds or starts the server and returns its URL. The default server is that of
+// the newest version found, so that EachVersion does not start one more.
 func (s *server) begin() (string, error) {
 	if u := s.environment(); u != "" {
 		return u, nil
+	}
+	if s.version == 0 {
+		if bin, err := pgtemp.Find(context.Background(), 0); err == nil {
+			return serverOf(bin.Major).start()
+		}
 	}
 	temp, err := pgtemp.Start(context.Background(), pgtemp.Options{Version: s.version, Fast: true})
 	if err != nil {
@@ -141,8 +142,10 @@ func eachVersion(t *testing.T, f func(*testing.T, *server)) {
 	for _, v := range versions {
 		s := serverOf(v)
 		t.Run("postgres"+strconv.Itoa(v), func(t *testing.T) {
-			if s.environment() == "" && !pgtemp.Installed(v) {
-				t.Skipf("no Postgres %d here: name one in %s_%d or install it", v, envName, v)
+			if s.environment() == "" {
+				if _, err := pgtemp.Find(t.Context(), v); err != nil {
+					t.Skipf("no Postgres %d here; name one in %s_%d or install it: %v", v, envName, v, err)
+				}
 			}
 			ran = true
 			f(t, s)
