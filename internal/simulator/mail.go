@@ -208,7 +208,7 @@ func (s *session) Data(r io.Reader) error {
 	}
 	defer s.sim.end()
 
-	br := bufio.NewReader(r)
+	br := bufio.NewReader(byteReader{r})
 	header, err := textproto.NewReader(br).ReadMIMEHeader()
 	if err != nil && err != io.EOF { // EOF is the dot: a mail of headers only
 		return malformed(err) // or cut, and then nobody reads it
@@ -227,11 +227,22 @@ func (s *session) Data(r io.Reader) error {
 	if p.gated() {
 		return s.cut()
 	}
-	body, err := io.ReadAll(br)
+	body, err := io.ReadAll(io.MultiReader(io.LimitReader(br, int64(br.Buffered())), r))
 	if err != nil {
 		return err // cut before the dot: not accepted
 	}
 	return s.atDot(p, Message{From: s.from, To: slices.Clone(s.to), Header: header, Body: string(body)})
+}
+
+// byteReader reads no further than asked. The library's reader fills its buffer before it
+// returns, and would wait for the dot to show the headers.
+type byteReader struct{ r io.Reader }
+
+func (b byteReader) Read(p []byte) (int, error) {
+	if len(p) > 1 {
+		p = p[:1]
+	}
+	return b.r.Read(p)
 }
 
 // atDot has the effect, or not, and replies, or not.
