@@ -10,9 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -187,6 +190,8 @@ func TestDirKeepsData(t *testing.T) {
 	count("2")
 }
 
+// A session that computes does not notice that its postmaster is gone, and keeps the
+// next one out until it ends.
 func TestResumeAfterPostmasterWasKilled(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Options{})
@@ -194,7 +199,18 @@ func TestResumeAfterPostmasterWasKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.Background())
+	cut := make(chan struct{})
+	go func() {
+		defer close(cut)
+		_, _ = conn.Exec(context.Background(), "SELECT count(*) FROM generate_series(1, 5000000)")
+		_ = conn.Close(context.Background())
+	}()
+	defer func() { <-cut }()
+	if !waitFor(10*time.Second, func() bool {
+		return queryRow(t, s, "SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE '%series%' AND pid <> pg_backend_pid() AND state = 'active'") == "1"
+	}) {
+		t.Fatal("the session does not compute")
+	}
 	if err := s.proc.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -203,6 +219,36 @@ func TestResumeAfterPostmasterWasKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	queryRow(t, s, "SELECT 'ok'")
+}
+
+// The kernel's death signal follows the thread that started the server.
+func TestServerOutlivesThreadThatAskedForIt(t *testing.T) {
+	t.Parallel()
+	var s *Server
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		s, err = Start(t.Context(), Options{Fast: true})
+	}()
+	<-done
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Stop()
+	var wg sync.WaitGroup
+	for range 100 { // end some more threads
+		wg.Go(runtime.LockOSThread)
+	}
+	wg.Wait()
+	queryRow(t, s, "SELECT 'ok'")
+	if err := s.Halt(ModeFast); err != nil {
+		t.Fatal(err)
+	}
+	if log := s.Log(); !strings.Contains(log, "received fast shutdown") || strings.Contains(log, "received immediate shutdown") {
+		t.Errorf("the server went down in another way:\n%s", log)
+	}
 }
 
 func TestDirInUse(t *testing.T) {
