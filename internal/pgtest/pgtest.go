@@ -13,6 +13,7 @@ package pgtest
 import (
 	"context"
 	"database/sql"
+	"net"
 	"testing"
 	"time"
 
@@ -82,7 +83,19 @@ func create(t testing.TB, s *server, m pgtestdb.Migrator) string {
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	return pgtestdb.Custom(quiet{t}, conf, m).URL()
+	return pgtestdb.Custom(quiet{t}, conf, perServer{m, conf}).URL()
+}
+
+// perServer keys templates by server, too: pgtestdb remembers for the whole process
+// which ones it has made, but not where.
+type perServer struct {
+	pgtestdb.Migrator
+	conf pgtestdb.Config
+}
+
+func (p perServer) Hash() (string, error) {
+	hash, err := p.Migrator.Hash()
+	return hash + "@" + net.JoinHostPort(p.conf.Host, p.conf.Port), err
 }
 
 // quiet keeps the URL of every database out of the output of tests that pass.
