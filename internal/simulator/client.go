@@ -85,6 +85,11 @@ func (c *Client) Reset(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "/sim/reset", nil, nil)
 }
 
+// HTTPDown makes the HTTP providers, and the control interface, refuse connections for d.
+func (c *Client) HTTPDown(ctx context.Context, d time.Duration) error {
+	return c.call(ctx, http.MethodPost, "/sim/http/down", downJSON{d.String()}, nil)
+}
+
 // MailDown makes the mail server refuse connections.
 func (c *Client) MailDown(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "/sim/mail/down", nil, nil)

@@ -2,7 +2,9 @@ package simulator
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -51,6 +53,7 @@ func (s *Server) control(mux *http.ServeMux) {
 	mux.HandleFunc("POST /sim/reset", func(w http.ResponseWriter, r *http.Request) {
 		s.act(w, r, nil, s.Reset)
 	})
+	mux.HandleFunc("POST /sim/http/down", s.httpDown)
 	mux.HandleFunc("POST /sim/mail/down", func(w http.ResponseWriter, r *http.Request) {
 		s.act(w, r, nil, func() error { s.MailDown(); return nil })
 	})
@@ -91,6 +94,37 @@ func (s *Server) count(w http.ResponseWriter, r *http.Request) {
 
 type clockJSON struct {
 	Advance string `json:"advance"`
+}
+
+type downJSON struct {
+	For string `json:"for"`
+}
+
+// httpDown takes down the port that it is asked on, so it answers first, ends this
+// connection in order, and comes back by itself.
+func (s *Server) httpDown(w http.ResponseWriter, r *http.Request) {
+	var in downJSON
+	err := readBody(w, r, &in)
+	length, errFor := parseDuration(in.For)
+	if err = errors.Join(err, errFor); err == nil && length <= 0 {
+		err = errors.New(`want {"for":"5s"}: nobody could ask it to come back`)
+	}
+	if err != nil {
+		s.write(w, errorAnswer(http.StatusBadRequest, "bad_request", err.Error()), 0)
+		return
+	}
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n\r\n{\"ok\":true}\n")
+	_ = conn.Close()
+	s.HTTPDown()
+	if s.sleep(length) {
+		if err := s.HTTPUp(context.WithoutCancel(r.Context())); err != nil {
+			s.log.Error("http port did not come back", "error", err)
+		}
+	}
 }
 
 func (s *Server) reply(w http.ResponseWriter, v any) { s.write(w, jsonAnswer(http.StatusOK, v), 0) }

@@ -58,6 +58,10 @@ func TestAnotherProcessCanDoTheSame(t *testing.T) {
 	if code, text, err := b.mail("r1"); code != 250 {
 		t.Error(code, text, err)
 	}
+	must(c.HTTPDown(b.ctx, 20*time.Millisecond))
+	for b.charge("k3").err != nil { // refused until it comes back by itself
+		must(b.ctx.Err())
+	}
 	must(c.Reset(b.ctx))
 	b.wantCount("", "", 0)
 }
@@ -99,6 +103,8 @@ func TestControlRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		{"PUT", "/sim/services/charges", `{"memry":"1h"}`, `unknown field \"memry\"`},
 		{"PUT", "/sim/services/fax", `{}`, `no behaviour`},
 		{"POST", "/sim/clock", `{"advance":"-1h"}`, `forward only`},
+		{"POST", "/sim/http/down", `{}`, `want {\"for\"`},
+		{"POST", "/sim/http/down", `{"for":"soon"}`, `invalid duration`},
 		{"GET", "/sim/count?effects=many", ``, `want a number`},
 	} {
 		r := b.do(b.ctx, c.method, c.path, nil, c.body)

@@ -48,7 +48,7 @@ const (
 	Redirect Kind = "redirect"
 
 	// Refuse is the provider's final no: Status (402) and Code (card_declined), saved
-	// under the key, no effect. For mail: 554 5.7.1 at the dot.
+	// under the key, no effect.
 	Refuse Kind = "refuse"
 
 	// ResetAfter has the effect, then resets the connection.
@@ -64,6 +64,8 @@ const (
 
 	// RefuseRcpt refuses the recipient: Status (550) and enhanced Code (5.1.1).
 	RefuseRcpt Kind = "refuse_rcpt"
+	// RefuseDot refuses the message at the dot: Status (554) and enhanced Code (5.7.1).
+	RefuseDot Kind = "refuse_dot"
 	// Tempfail answers Status (451) and Code (4.3.0) at RCPT or, by default, at the dot;
 	// no effect.
 	Tempfail Kind = "tempfail"
@@ -155,7 +157,7 @@ var traits = map[Kind]trait{
 	Unauthorized: {stage: gate, http: true, lookup: true},
 	Redirect:     {stage: gate, http: true, lookup: true, status: [2]int{300, 399}, fields: []string{"location"}},
 
-	Refuse: {stage: execute, http: true, mail: true, status: [2]int{400, 599}, fields: []string{"code"}},
+	Refuse: {stage: execute, http: true, status: [2]int{400, 499}, fields: []string{"code"}},
 
 	ResetAfter: {stage: after, http: true},
 	ErrorAfter: {stage: after, http: true, status: [2]int{500, 599}},
@@ -164,6 +166,7 @@ var traits = map[Kind]trait{
 	Garbage:    {stage: after, http: true, lookup: true},
 
 	RefuseRcpt:    {stage: rcpt, mail: true, status: [2]int{500, 599}, fields: []string{"code"}},
+	RefuseDot:     {stage: execute, mail: true, status: [2]int{500, 599}, fields: []string{"code"}},
 	Tempfail:      {stage: execute, mail: true, status: [2]int{400, 499}, fields: []string{"code", "at"}},
 	DropBeforeDot: {stage: gate, mail: true},
 	LostAfterDot:  {stage: after, mail: true},
@@ -229,7 +232,7 @@ func (f Fault) validateFields(t trait) error {
 		return fmt.Errorf("%s: status means nothing here", f.Kind)
 	case f.Status != 0 && (f.Status < t.status[0] || f.Status > t.status[1]):
 		return fmt.Errorf("%s: status %d is not between %d and %d", f.Kind, f.Status, t.status[0], t.status[1])
-	case f.Code != "" && (t.stage == rcpt || f.Kind == Tempfail || f.Service == Mail):
+	case f.Code != "" && t.mail:
 		if _, err := parseEnhancedCode(f.Code); err != nil {
 			return fmt.Errorf("%s: %w", f.Kind, err)
 		}

@@ -442,7 +442,7 @@ func TestFaultsThatCannotDoWhatTheySayAreRefused(t *testing.T) {
 		{Fault{Kind: "explode"}, `kind "explode" is unknown`},
 		{Fault{}, `kind "" is unknown`},
 		{Fault{Kind: Delay, Duration: 1, Service: "fax"}, `service "fax" is unknown`},
-		{Fault{Kind: ResetAfter, Service: Mail}, "cannot happen to mail"},
+		{Fault{Kind: Refuse, Service: Mail}, "cannot happen to mail"},
 		{Fault{Kind: LostAfterDot, Service: Charges}, "only happen to mail"},
 		{Fault{Kind: Delay}, "needs a duration"},
 		{Fault{Kind: Delay, Duration: -1}, "cannot be negative"},
@@ -461,7 +461,7 @@ func TestFaultsThatCannotDoWhatTheySayAreRefused(t *testing.T) {
 		{Fault{Kind: Tempfail, At: AtRcpt, Reference: "r"}, "not known at RCPT"},
 		{Fault{Kind: Tempfail, At: "helo"}, `at "helo"`},
 		{Fault{Kind: Tempfail, Code: "soon"}, "enhanced status code"},
-		{Fault{Kind: Refuse, Service: Mail, Code: "card_declined"}, "enhanced status code"},
+		{Fault{Kind: RefuseDot, Code: "card_declined"}, "enhanced status code"},
 		{Fault{Kind: Lost, Recipient: "a@b"}, "recipient needs service"},
 	} {
 		err := b.Script(Fault{Kind: Throttle}, c.fault)

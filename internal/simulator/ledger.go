@@ -39,7 +39,8 @@ type Message struct {
 	From   string              `json:"from"`
 	To     []string            `json:"to"`
 	Header map[string][]string `json:"header"`
-	Body   string              `json:"body"`
+	// Body is exact in Go; in JSON, what is not UTF-8 is replaced.
+	Body string `json:"body"`
 }
 
 // Field is a top-level member of the request as text, "" when there is none.
@@ -74,7 +75,10 @@ type Totals struct {
 // target is what is counted.
 type target struct{ service, reference string }
 
-type tally struct{ effects, requests, lookups, held int }
+type tally struct {
+	effects                 []int // where in ledger.effects
+	requests, lookups, held int
+}
 
 // ledger is everything that the simulator knows, behind one lock.
 type ledger struct {
@@ -263,11 +267,11 @@ func (l *ledger) record(p plan, e Effect) (Effect, answer) {
 
 // count adds e to the ledger. Call with the lock held.
 func (l *ledger) count(e Effect) {
-	l.effects = append(l.effects, e)
 	n, sum := l.tally(target{e.Service, e.Reference}), l.totals[e.Service]
-	n.effects++
+	n.effects = append(n.effects, len(l.effects))
+	l.effects = append(l.effects, e)
 	sum.Effects++
-	switch n.effects {
+	switch len(n.effects) {
 	case 1:
 		sum.References++
 	case 2:
@@ -306,9 +310,13 @@ func (l *ledger) lookup(t target) (plan, []Effect) {
 	defer l.touch()
 	p := l.planLookup(t)
 	until := l.now().Add(-l.behaviours[t.service].LookupLag)
-	return p, l.selectEffects(func(e Effect) bool {
-		return e.Service == t.service && e.Reference == t.reference && !e.At.After(until)
-	})
+	found := []Effect{}
+	for _, i := range l.tally(t).effects {
+		if e := l.effects[i]; !e.At.After(until) {
+			found = append(found, e)
+		}
+	}
+	return p, found
 }
 
 // lookupID is a lookup without lag.
@@ -525,8 +533,8 @@ func (l *ledger) summary() Summary {
 func (l *ledger) duplicates() []Duplicate {
 	found := []Duplicate{}
 	for t, n := range l.tallies {
-		if n.effects > 1 {
-			found = append(found, Duplicate{t.service, t.reference, n.effects})
+		if len(n.effects) > 1 {
+			found = append(found, Duplicate{t.service, t.reference, len(n.effects)})
 		}
 	}
 	slices.SortFunc(found, func(a, b Duplicate) int {

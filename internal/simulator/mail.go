@@ -3,7 +3,6 @@ package simulator
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -13,174 +12,39 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/emersion/go-smtp"
 )
 
-// mailServer is the SMTP side: a port that can go down and up, and its connections.
-type mailServer struct {
-	sim    *Server
-	server *smtp.Server
-	addr   string
-
-	mu       sync.Mutex
-	listener net.Listener // nil while down
-	conns    map[*mailConn]struct{}
-	closed   bool
-}
-
-func startMail(ctx context.Context, sim *Server, addr string) (*mailServer, error) {
-	m := &mailServer{sim: sim, addr: addr, conns: map[*mailConn]struct{}{}}
-	m.server = smtp.NewServer(smtp.BackendFunc(m.newSession))
-	m.server.Domain = "simulator.invalid"
-	m.server.MaxMessageBytes = maxBody
-	m.server.MaxRecipients = 100
-	m.server.ReadTimeout = 5 * time.Minute
-	m.server.WriteTimeout = time.Minute
-	m.server.EnableSMTPUTF8 = true
-	m.server.ErrorLog = slog.NewLogLogger(sim.log.Handler(), slog.LevelDebug)
-	if err := m.listen(ctx); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
-func (m *mailServer) listen(ctx context.Context) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return net.ErrClosed
-	}
-	if m.listener != nil {
-		return nil
-	}
-	var listen net.ListenConfig
-	l, err := listen.Listen(ctx, "tcp", m.addr)
-	if err != nil {
-		return err
-	}
-	m.listener, m.addr = l, l.Addr().String()
-	if !m.sim.begin() {
-		return l.Close()
-	}
-	go func() {
-		defer m.sim.end()
-		_ = m.server.Serve(&mailListener{Listener: l, mail: m})
-	}()
-	return nil
-}
-
-// up retries for a while: something else may have borrowed the port for a moment.
-func (m *mailServer) up(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	for {
-		err := m.listen(ctx)
-		if err == nil {
-			return nil
-		}
-		if errors.Is(err, net.ErrClosed) {
-			return fmt.Errorf("simulator: smtp: %w", err)
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("simulator: smtp: %w", err)
-		}
-	}
-}
-
-func (m *mailServer) down() { _ = m.stop(false) }
-
-func (m *mailServer) close() error { return m.stop(true) }
-
-// stop closes sockets only. The library's own Close would race with its connections.
-func (m *mailServer) stop(forever bool) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closed = m.closed || forever
-	var err error
-	if m.listener != nil {
-		err = m.listener.Close()
-		m.listener = nil
-	}
-	for c := range m.conns {
-		reset(c.Conn)
-	}
-	return err
-}
-
-func (m *mailServer) isDown() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.listener == nil
-}
-
-type mailListener struct {
-	net.Listener
-	mail *mailServer
-}
-
-func (l *mailListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if c := l.mail.add(conn, l.Listener); c != nil {
-			return c, nil
-		}
-		reset(conn)
-	}
-}
-
-// add tracks a connection; nil if the port went down while it was accepted.
-func (m *mailServer) add(conn net.Conn, from net.Listener) *mailConn {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.listener != from || !m.sim.begin() {
-		return nil
-	}
-	c := &mailConn{Conn: conn, mail: m}
-	m.conns[c] = struct{}{}
-	return c
-}
-
-// mailConn is a connection that the library closes when it is done with it.
-type mailConn struct {
-	net.Conn
-	mail *mailServer
-	once sync.Once
-}
-
-// Close is the library's; faults and stop reset the embedded connection instead.
-func (c *mailConn) Close() error {
-	err := c.Conn.Close()
-	c.once.Do(func() {
-		c.mail.mu.Lock()
-		delete(c.mail.conns, c)
-		c.mail.mu.Unlock()
-		c.mail.sim.end()
-	})
-	return err
+// mailServer configures the library. It is never closed: its Close races with its
+// connections, and closing their sockets ends them as well.
+func (s *Server) mailServer() *smtp.Server {
+	m := smtp.NewServer(smtp.BackendFunc(s.newSession))
+	m.Domain = "simulator.invalid"
+	m.MaxMessageBytes = maxBody
+	m.MaxRecipients = 100
+	m.ReadTimeout = 5 * time.Minute
+	m.WriteTimeout = time.Minute
+	m.EnableSMTPUTF8 = true
+	m.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+	return m
 }
 
 // session is one SMTP session; the library calls it from one goroutine at a time.
 type session struct {
 	sim  *Server
-	conn *mailConn
+	conn *portConn
 	from string
 	to   []string
 }
 
-func (m *mailServer) newSession(c *smtp.Conn) (smtp.Session, error) {
-	conn, ok := c.Conn().(*mailConn)
+func (s *Server) newSession(c *smtp.Conn) (smtp.Session, error) {
+	conn, ok := c.Conn().(*portConn)
 	if !ok {
 		return nil, errors.New("not a connection of this server")
 	}
-	return &session{sim: m.sim, conn: conn}, nil
+	return &session{sim: s, conn: conn}, nil
 }
 
 func (s *session) Reset() { s.from, s.to = "", nil }
@@ -250,7 +114,7 @@ func (s *session) atDot(p plan, m Message) error {
 	if !s.sim.sleep(p.delay) || !s.sim.ledger.wait(p.target, BeforeEffect, s.sim.closing) {
 		return s.cut()
 	}
-	if p.kind() == Tempfail || p.kind() == Refuse {
+	if p.kind() == Tempfail || p.kind() == RefuseDot {
 		return p.fault.smtpReply()
 	}
 	e, _ := s.sim.ledger.record(p, Effect{Mail: &m})
@@ -263,7 +127,7 @@ func (s *session) atDot(p plan, m Message) error {
 	case Lost:
 		// A client sends nothing before it has a reply: reading ends when it leaves.
 		_ = s.conn.SetReadDeadline(time.Time{})
-		_, _ = io.Copy(io.Discard, s.conn.Conn)
+		_, _ = io.Copy(io.Discard, s.conn)
 		return s.cut()
 	}
 	return &smtp.SMTPError{Code: 250, EnhancedCode: smtp.EnhancedCode{2, 0, 0}, Message: "OK: queued as " + e.ProviderID}
@@ -271,7 +135,7 @@ func (s *session) atDot(p plan, m Message) error {
 
 // cut resets the connection, so that whatever the library replies reaches nobody.
 func (s *session) cut() error {
-	reset(s.conn.Conn)
+	reset(s.conn)
 	return net.ErrClosed
 }
 
@@ -295,12 +159,12 @@ func (f Fault) smtpReply() error {
 	switch f.Kind {
 	case RefuseRcpt:
 		status, code = 550, "5.1.1"
-	case Refuse:
+	case RefuseDot:
 		status, code = 554, "5.7.1"
 	}
 	enhanced, err := parseEnhancedCode(cmp.Or(f.Code, code))
 	if err != nil {
-		enhanced = smtp.EnhancedCodeNotSet // a refusal scripted for any service, with a word
+		panic(err) // Validate let it pass
 	}
 	return &smtp.SMTPError{Code: f.status(status), EnhancedCode: enhanced, Message: "scripted: " + string(f.Kind)}
 }

@@ -219,7 +219,7 @@ func TestTemporaryFailureHasNoEffect(t *testing.T) {
 
 func TestRefusedAtTheDotHasNoEffect(t *testing.T) {
 	b := setup(t, Options{})
-	b.script(Fault{Kind: Refuse, Service: Mail, Recipient: "ann@example.com", Count: 1})
+	b.script(Fault{Kind: RefuseDot, Service: Mail, Recipient: "ann@example.com", Count: 1})
 	code, reply, err := b.mail("r1")
 	if code != 554 || !strings.HasPrefix(reply, "5.7.1 ") {
 		t.Errorf("%d %q %v", code, reply, err)

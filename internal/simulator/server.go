@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -35,8 +34,8 @@ type Server struct {
 	ledger *ledger
 	log    *slog.Logger
 	http   *http.Server
-	url    string
-	mail   *mailServer
+	web    *port
+	mail   *port
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -66,35 +65,27 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return nil, fmt.Errorf("simulator: journal: %w", err)
 		}
 	}
-	var listen net.ListenConfig
-	l, err := listen.Listen(ctx, "tcp", cmp.Or(o.HTTPAddr, "127.0.0.1:0"))
+	s.http = s.webServer()
+	var err error
+	s.web, err = openPort(ctx, s, cmp.Or(o.HTTPAddr, "127.0.0.1:0"), s.http.Serve)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("simulator: http: %w", err), s.ledger.close())
 	}
-	s.mail, err = startMail(ctx, s, cmp.Or(o.SMTPAddr, "127.0.0.1:0"))
+	s.mail, err = openPort(ctx, s, cmp.Or(o.SMTPAddr, "127.0.0.1:0"), s.mailServer().Serve)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("simulator: smtp: %w", err), l.Close(), s.ledger.close())
+		return nil, errors.Join(fmt.Errorf("simulator: smtp: %w", err), s.Close())
 	}
-	s.serveHTTP(l)
 	return s, nil
 }
 
-func (s *Server) serveHTTP(l net.Listener) {
-	s.url = "http://" + l.Addr().String()
-	s.http = &http.Server{
+func (s *Server) webServer() *http.Server {
+	return &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	s.begin()
-	go func() {
-		defer s.end()
-		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("http server ended", "error", err)
-		}
-	}()
 }
 
 // Close cuts every connection and returns when nothing runs any more. A request that had
@@ -105,7 +96,8 @@ func (s *Server) Close() error {
 		s.closed = true
 		s.mu.Unlock()
 		close(s.closing)
-		err := errors.Join(s.http.Close(), s.mail.close())
+		err := errors.Join(s.web.close(), s.mail.close())
+		_ = s.http.Close() // its listener is closed already, and it complains
 		s.mu.Lock()
 		for s.serving > 0 {
 			s.idle.Wait()
@@ -151,17 +143,24 @@ func (s *Server) sleep(d time.Duration) bool {
 
 // HTTPURL is the base of the HTTP providers and of the control interface, without a
 // slash at the end.
-func (s *Server) HTTPURL() string { return s.url }
+func (s *Server) HTTPURL() string { return "http://" + s.web.addr }
 
 // SMTPAddr is host:port of the mail server; MailDown does not change it.
 func (s *Server) SMTPAddr() string { return s.mail.addr }
 
 // MailDown closes the mail server's port and its connections; dials are refused. A mail
 // whose dot had arrived may still be counted.
-func (s *Server) MailDown() { s.mail.down() }
+func (s *Server) MailDown() { _ = s.mail.down() }
 
 // MailUp listens on the same port again.
 func (s *Server) MailUp(ctx context.Context) error { return s.mail.up(ctx) }
+
+// HTTPDown closes the port of the HTTP providers, and of the control interface, and its
+// connections; dials are refused. What had arrived may still have its effect.
+func (s *Server) HTTPDown() { _ = s.web.down() }
+
+// HTTPUp listens on the same port again.
+func (s *Server) HTTPUp(ctx context.Context) error { return s.web.up(ctx) }
 
 // Script adds faults, to be tried after those that are there. One that could not do what
 // it says is an error, and then none is added.
@@ -298,7 +297,7 @@ func (s *Server) snapshot() Snapshot { return Snapshot{s.ledger} }
 
 // Count is the number of effects; an empty reference means all.
 func (v Snapshot) Count(service, reference string) int {
-	return v.read(service, reference, func(n *tally) int { return n.effects }, func(t *Totals) int { return t.Effects })
+	return v.read(service, reference, func(n *tally) int { return len(n.effects) }, func(t *Totals) int { return t.Effects })
 }
 
 // Requests is the number of requests to create something; an empty reference means all.

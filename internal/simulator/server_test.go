@@ -61,6 +61,30 @@ func TestCloseEndsWhateverHangs(t *testing.T) {
 	}
 }
 
+func TestHTTPDownRefusesAndComesBackOnTheSamePort(t *testing.T) {
+	b := setup(t, Options{})
+	url := b.HTTPURL()
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	b.client.Transport = transport
+	b.charge("k1") // leaves a connection to reuse
+	b.HTTPDown()
+	b.HTTPDown() // idempotent
+	if r := b.charge("k2"); !errors.Is(r.err, syscall.ECONNREFUSED) {
+		t.Errorf("client saw %d %v, want refused", r.status, r.err)
+	}
+	if err := b.HTTPUp(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if b.HTTPURL() != url {
+		t.Errorf("up at %s, was %s", b.HTTPURL(), url)
+	}
+	b.wantStatus(b.charge("k2"), http.StatusCreated)
+	if n := b.Requests(Charges, "k2"); n != 1 {
+		t.Errorf("requests: %d, want 1", n)
+	}
+}
+
 func TestAwaitEndsWithItsContextAndSaysWhatItSaw(t *testing.T) {
 	b := setup(t, Options{})
 	b.charge("k1")
