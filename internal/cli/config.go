@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"log/slog"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Config is everything that can be configured. docs/configuration.md has a row per
+// field, made from the tags: koanf is the name in a file, help the meaning. A field
+// that is added here gets its key, environment variable and flag by that alone.
+type Config struct {
+	Database Database `koanf:"database"`
+	Log      Log      `koanf:"log"`
+	Worker   Worker   `koanf:"worker"`
+
+	// Providers are raw until somebody needs them, so that a command that only reads
+	// the ledger does not need their secrets. See Provider.
+	Providers map[string]any `koanf:"providers"`
+
+	// File is the file that was read, or "".
+	File string `koanf:"-"`
+
+	env Env
+}
+
+// Database says where the ledger is.
+type Database struct {
+	URL            string        `koanf:"url" help:"Where the ledger is: a postgres:// URL or a libpq connection string. DATABASE_URL is honoured, too."`
+	MaxConns       int           `koanf:"max_conns" help:"Connections that one process opens at most."`
+	ConnectTimeout time.Duration `koanf:"connect_timeout" help:"How long to try to connect before giving up."`
+	PgBouncer      bool          `koanf:"pgbouncer" help:"Set behind a pooler in transaction mode: no prepared statements and no LISTEN. Migrations need a direct connection all the same."`
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Level  slog.Level `koanf:"level" help:"debug, info, warn or error."`
+	Format string     `koanf:"format" help:"text, json, or auto: text on a terminal, JSON otherwise." oneof:"auto text json"`
+}
+
+// Worker is how one replica works.
+type Worker struct {
+	Concurrency  int           `koanf:"concurrency" help:"Calls to providers that this replica has open at once, over all lanes; each lane has its own limit over all replicas in the catalog."`
+	PollInterval time.Duration `koanf:"poll_interval" help:"How often an idle worker looks for due work; what a missed wake-up costs at most."`
+	StopTimeout  time.Duration `koanf:"stop_timeout" help:"How long calls that run may go on after SIGTERM. What has no answer by then is recorded as unknown and looked up."`
+}
+
+// Default is the configuration when nobody says anything.
+func Default() Config {
+	return Config{
+		Database: Database{MaxConns: 20, ConnectTimeout: 10 * time.Second},
+		Log:      Log{Level: slog.LevelInfo, Format: LogAuto},
+		Worker:   Worker{Concurrency: 100, PollInterval: time.Second, StopTimeout: 30 * time.Second},
+	}
+}
+
+// Key is one thing that can be configured.
+type Key struct {
+	Name    string // in a file, nested at the dots
+	Env     string // the environment variable
+	Flag    string // the flag, without dashes; not every command has it
+	Help    string
+	Default any
+
+	oneOf []string
+	index []int
+}
+
+// Keys lists every key of Config with its default, in the order of the struct.
+// Providers are not among them: their keys are the adapters'.
+func Keys() []Key {
+	return keysOf(reflect.ValueOf(Default()), nil, "")
+}
+
+func keysOf(v reflect.Value, index []int, prefix string) (keys []Key) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		tag := f.Tag.Get("koanf")
+		at := append(append([]int{}, index...), i)
+		switch {
+		case tag == "" || tag == "-" || f.Type.Kind() == reflect.Map:
+		case f.Type.Kind() == reflect.Struct:
+			keys = append(keys, keysOf(v.Field(i), at, prefix+tag+".")...)
+		default:
+			name := prefix + tag
+			keys = append(keys, Key{
+				Name:    name,
+				Env:     envPrefix + strings.ToUpper(strings.ReplaceAll(name, ".", "__")),
+				Flag:    strings.NewReplacer(".", "-", "_", "-").Replace(name),
+				Help:    f.Tag.Get("help"),
+				Default: v.Field(i).Interface(),
+				oneOf:   strings.Fields(f.Tag.Get("oneof")),
+				index:   at,
+			})
+		}
+	}
+	return keys
+}
