@@ -1,0 +1,102 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-worker/outbox-worker/outbox/canonical"
+)
+
+// Revision is one immutable revision of an operation, ready for concurrent use.
+type Revision struct {
+	ID        int32  // outbox.catalog.id, which intents carry
+	Operation string // with its version: charge_card.v1
+	Revision  int    // from 1; the highest of an operation is in force
+	Lane      string
+	LaneID    int32
+	Spec      Operation
+	// Defaults is the canonical object that is filled into payloads; nil when there are
+	// none.
+	Defaults []byte
+
+	schema    *schema
+	followOns []*followOn
+}
+
+// Querier reads; a pool, a connection or a transaction of pgx.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+const revisionSQL = `
+SELECT c.id, c.operation, c.revision, l.name, c.lane, c.spec::text, c.defaults
+FROM   outbox.catalog c JOIN outbox.lanes l ON l.id = c.lane `
+
+// Load reads all revisions of all operations, by operation and revision: open intents
+// may be of old ones. The error is the database's, or names the revision that this
+// version of the program cannot use.
+func Load(ctx context.Context, q Querier) ([]*Revision, error) {
+	return load(ctx, q, `-- name: catalog_load`+revisionSQL+`ORDER BY c.operation, c.revision`)
+}
+
+// LoadOne reads the revision with this id. The error is pgx.ErrNoRows if there is none,
+// and otherwise as from [Load].
+func LoadOne(ctx context.Context, q Querier, id int32) (*Revision, error) {
+	found, err := load(ctx, q, `-- name: catalog_load_one`+revisionSQL+`WHERE c.id = $1`, id)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("catalog: revision with id %d: %w", id, pgx.ErrNoRows)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+func load(ctx context.Context, q Querier, sql string, args ...any) ([]*Revision, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("catalog: load: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Revision, error) {
+		var r Revision
+		var spec string
+		var defaults *string
+		if err := row.Scan(&r.ID, &r.Operation, &r.Revision, &r.Lane, &r.LaneID, &spec, &defaults); err != nil {
+			return nil, err
+		}
+		if defaults != nil {
+			r.Defaults = []byte(*defaults)
+		}
+		return &r, r.compile([]byte(spec))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("catalog: load: %w", err)
+	}
+	return all, nil
+}
+
+// compile makes a stored spec ready. It checks no more than it needs: a revision that
+// was good when it was applied must stay usable.
+func (r *Revision) compile(spec []byte) error {
+	err := json.Unmarshal(spec, &r.Spec)
+	if err == nil {
+		// jsonb has its own spelling of numbers and order of members.
+		r.Spec.Input, err = canonical.Transform(nil, r.Spec.Input)
+	}
+	if err == nil {
+		r.schema, err = newSchema(r.Spec.Input)
+	}
+	for _, rule := range r.Spec.FollowOns {
+		f, failed := compileFollowOn(rule)
+		err = errors.Join(err, failed)
+		r.followOns = append(r.followOns, f)
+	}
+	if err != nil {
+		return fmt.Errorf("%s, revision %d: %w", r.Operation, r.Revision, err)
+	}
+	return nil
+}
