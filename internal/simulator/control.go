@@ -100,8 +100,8 @@ type downJSON struct {
 	For string `json:"for"`
 }
 
-// httpDown takes down the port that it is asked on, so it answers first, ends this
-// connection in order, and comes back by itself.
+// httpDown takes down the port that it is asked on: when it answers, the port and every
+// other connection are closed. It comes back by itself.
 func (s *Server) httpDown(w http.ResponseWriter, r *http.Request) {
 	var in downJSON
 	err := readBody(w, r, &in)
@@ -117,9 +117,12 @@ func (s *Server) httpDown(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
+	keep, _ := conn.(*portConn)
+	if err := s.web.down(keep); err != nil {
+		s.log.Error("http port did not go down in order", "error", err)
+	}
 	_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 12\r\n\r\n{\"ok\":true}\n")
 	_ = conn.Close()
-	s.HTTPDown()
 	if s.sleep(length) {
 		if err := s.HTTPUp(context.WithoutCancel(r.Context())); err != nil {
 			s.log.Error("http port did not come back", "error", err)

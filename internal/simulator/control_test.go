@@ -2,10 +2,12 @@ package simulator
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -58,6 +60,11 @@ func TestAnotherProcessCanDoTheSame(t *testing.T) {
 	if code, text, err := b.mail("r1"); code != 250 {
 		t.Error(code, text, err)
 	}
+	must(c.HTTPDown(b.ctx, time.Hour))
+	if r := b.charge("k3"); !errors.Is(r.err, syscall.ECONNREFUSED) {
+		t.Errorf("client saw %d %v, want refused", r.status, r.err)
+	}
+	must(b.HTTPUp(b.ctx))
 	must(c.HTTPDown(b.ctx, 20*time.Millisecond))
 	for b.charge("k3").err != nil { // refused until it comes back by itself
 		must(b.ctx.Err())

@@ -1,14 +1,11 @@
 package simulator
 
 import (
-	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 )
@@ -49,27 +46,6 @@ func (e Effect) Field(name string) string {
 		return fmt.Sprint(v)
 	}
 	return ""
-}
-
-// Duplicate is a reference with more than one effect.
-type Duplicate struct {
-	Service   string `json:"service"`
-	Reference string `json:"reference"`
-	Effects   int    `json:"effects"`
-}
-
-// Totals are the counts of one service.
-type Totals struct {
-	// Effects that happened.
-	Effects int `json:"effects"`
-	// References with at least one effect.
-	References int `json:"references"`
-	// Duplicates are references with more than one.
-	Duplicates int `json:"duplicates"`
-	// Requests received to create something, whatever came of them.
-	Requests int `json:"requests"`
-	// Lookups received, by reference or id.
-	Lookups int `json:"lookups"`
 }
 
 // target is what is counted.
@@ -348,198 +324,6 @@ func (l *ledger) selectEffects(want func(Effect) bool) []Effect {
 			found = append(found, e)
 		}
 	}
-	return found
-}
-
-// scripted is a fault with what it has done.
-type scripted struct {
-	Fault Fault `json:"fault"`
-	Fired int   `json:"fired"`
-}
-
-// moment is what a fault is matched against.
-type moment struct {
-	target     target
-	on         string
-	nth        int
-	recipients []string
-	atRcpt     bool
-}
-
-// choose walks the script in order: modifiers add up, the first other that fits
-// decides. Call with the lock held.
-func (l *ledger) choose(p *plan, m moment) {
-	for i, s := range l.script {
-		f := s.Fault
-		if f.Count > 0 && s.Fired >= f.Count || !f.fits(m) || !f.strikes(p.verdict, m) {
-			continue
-		}
-		if f.Probability > 0 && chance(cmp.Or(f.Seed, l.seed), i, m) >= f.Probability {
-			continue
-		}
-		s.Fired++
-		l.fired[f.Kind]++
-		switch f.Kind {
-		case Delay:
-			p.delay += f.Duration
-		case SlowBody:
-			p.slow += f.Duration
-		default:
-			p.fault = &f
-			return
-		}
-	}
-}
-
-// fits compares everything that a fault may name.
-func (f Fault) fits(m moment) bool {
-	t := traits[f.Kind]
-	known := t.http
-	if m.target.service == Mail {
-		known = t.mail
-	}
-	return known &&
-		(f.Service == "" || f.Service == m.target.service) &&
-		(f.Reference == "" || f.Reference == m.target.reference) &&
-		(f.Nth == 0 || f.Nth == m.nth) &&
-		(f.Recipient == "" || slices.Contains(m.recipients, foldAddress(f.Recipient))) &&
-		cmp.Or(f.On, OnCreate) == m.on &&
-		(f.stage() == rcpt) == m.atRcpt
-}
-
-// strikes tells whether the request gets as far as the fault's stage.
-func (f Fault) strikes(v verdict, m moment) bool {
-	switch {
-	case m.on == OnLookup, m.atRcpt:
-		return true
-	case f.stage() == execute:
-		return v == keyFresh
-	case f.stage() == after:
-		return v == keyFresh || v == keySaved
-	}
-	return true
-}
-
-// chance is a number in [0,1) that depends on what is asked, not on when.
-func chance(seed uint64, line int, m moment) float64 {
-	h := sha256.New()
-	fmt.Fprintf(h, "%d %d %s %q %d %t %q", seed, line, m.on, m.target, m.nth, m.atRcpt, m.recipients)
-	return float64(binary.BigEndian.Uint64(h.Sum(nil))>>11) / (1 << 53)
-}
-
-// arriveRcpt counts a RCPT command and chooses its fault.
-func (l *ledger) arriveRcpt(address string) *Fault {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.touch()
-	l.recipients[address]++
-	p := plan{}
-	l.choose(&p, moment{
-		target: target{service: Mail}, on: OnCreate, nth: l.recipients[address],
-		recipients: []string{address}, atRcpt: true,
-	})
-	return p.fault
-}
-
-// Point is a place in a request where [Server.Hold] stops it.
-type Point string
-
-const (
-	// BeforeEffect is after the key was taken and before the effect.
-	BeforeEffect Point = "before_effect"
-	// AfterEffect is once the effect is in the ledger and its answer saved, before any
-	// of the answer is sent.
-	AfterEffect Point = "after_effect"
-)
-
-type hold struct {
-	target   target
-	point    Point
-	released chan struct{}
-}
-
-// wait blocks while a hold fits, or until closing; it reports whether to go on.
-func (l *ledger) wait(t target, at Point, closing <-chan struct{}) bool {
-	for {
-		h := l.enterHold(t, at)
-		if h == nil {
-			return true
-		}
-		open := true
-		select {
-		case <-h.released:
-		case <-closing:
-			open = false
-		}
-		l.leaveHold(t)
-		if !open {
-			return false
-		}
-	}
-}
-
-func (l *ledger) enterHold(t target, at Point) *hold {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.holds {
-		if h.point == at && (h.target.service == "" || h.target.service == t.service) &&
-			(h.target.reference == "" || h.target.reference == t.reference) {
-			l.tally(t).held++
-			l.touch()
-			return h
-		}
-	}
-	return nil
-}
-
-func (l *ledger) leaveHold(t target) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tally(t).held--
-	l.touch()
-}
-
-// Summary is what the simulator counted, for people and for other processes.
-type Summary struct {
-	Services   map[string]Totals `json:"services"`
-	Duplicates []Duplicate       `json:"duplicates"`
-	// FaultsFired counts by kind.
-	FaultsFired map[Kind]int `json:"faults_fired"`
-	// RedirectsFollowed counts requests for the default location of Redirect: clients
-	// that took a redirect's target for an answer.
-	RedirectsFollowed int `json:"redirects_followed"`
-	// MailDown tells that the SMTP server refuses connections.
-	MailDown bool `json:"mail_down"`
-	// JournalError says why the journal is no longer written, if so.
-	JournalError string `json:"journal_error,omitempty"`
-}
-
-func (l *ledger) summary() Summary {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := Summary{
-		Services: map[string]Totals{}, Duplicates: l.duplicates(),
-		FaultsFired: maps.Clone(l.fired), RedirectsFollowed: l.decoys,
-	}
-	for name, t := range l.totals {
-		s.Services[name] = *t
-	}
-	if l.journalErr != nil {
-		s.JournalError = l.journalErr.Error()
-	}
-	return s
-}
-
-func (l *ledger) duplicates() []Duplicate {
-	found := []Duplicate{}
-	for t, n := range l.tallies {
-		if len(n.effects) > 1 {
-			found = append(found, Duplicate{t.service, t.reference, len(n.effects)})
-		}
-	}
-	slices.SortFunc(found, func(a, b Duplicate) int {
-		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Reference, b.Reference))
-	})
 	return found
 }
 

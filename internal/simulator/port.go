@@ -75,8 +75,9 @@ func (p *port) up(ctx context.Context) error {
 	}
 }
 
-// down closes the port and resets its connections; dials are refused from then on.
-func (p *port) down() error {
+// down closes the port and resets its connections but keep; dials are refused from then
+// on.
+func (p *port) down(keep *portConn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var err error
@@ -85,7 +86,9 @@ func (p *port) down() error {
 		p.listener = nil
 	}
 	for c := range p.conns {
-		reset(c)
+		if c != keep {
+			reset(c)
+		}
 	}
 	return err
 }
@@ -95,7 +98,7 @@ func (p *port) close() error {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	return p.down()
+	return p.down(nil)
 }
 
 func (p *port) isDown() bool {
