@@ -1,0 +1,168 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-worker/outbox-worker/outbox"
+	"github.com/outbox-worker/outbox-worker/outbox/catalog"
+)
+
+// followBatch is how many parents one transaction deals with.
+const followBatch = 100
+
+// successesSQL takes successes whose follow-ons are to be created.
+const successesSQL = `-- name: successes
+SELECT o.intent_id, o.attempt, o.catalog_id, i.reference, i.tenant, coalesce(i.subject, ''), i.payload::text,
+	coalesce(e.provider_id, ''), coalesce(e.account, ''), e.result::text, e.settled_at
+FROM outbox.outbox o
+JOIN outbox.intents i ON i.id = o.intent_id
+JOIN outbox.outcomes e ON e.intent_id = o.intent_id
+WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'following' AND o.next_at <= clock_timestamp()
+	AND o.catalog_id = ANY ($2::int[])
+LIMIT $1 FOR UPDATE OF o SKIP LOCKED`
+
+// followedSQL ends the outbox row of a parent whose follow-ons stand beside it now, in
+// the same transaction.
+const followedSQL = `-- name: followed
+WITH s AS (
+	SELECT id, attempt, evidence::jsonb FROM unnest($1::bigint[], $2::int[], $3::text[]) AS s(id, attempt, evidence)
+), gone AS (
+	DELETE FROM outbox.outbox o USING s WHERE o.intent_id = s.id AND o.phase = 'following' RETURNING o.intent_id
+), noted AS (
+	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, evidence)
+	SELECT s.id, s.attempt, 'succeeded', 'succeeded', 'follow_ons_created', $4, s.evidence FROM s JOIN gone g ON g.intent_id = s.id
+)
+SELECT count(*) FROM gone`
+
+// notFollowedSQL sends what cannot be rendered to review. The parent stays succeeded.
+const notFollowedSQL = `-- name: not_followed
+WITH held AS (
+	UPDATE outbox.outbox SET phase = 'parked', next_at = NULL, review_since = clock_timestamp(), review_reason = $3
+	WHERE intent_id = $1 AND phase = 'following' RETURNING intent_id
+), noted AS (
+	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason)
+	SELECT intent_id, $2, 'succeeded', 'succeeded', 'follow_on_rejected', $4, $3 FROM held
+)
+SELECT count(*) FROM held`
+
+// success is a parent whose follow-ons are to be created.
+type success struct {
+	ticket
+	catalogID int32
+	parent    catalog.Parent
+}
+
+// follow runs until ctx ends: it creates the follow-ons of what succeeded.
+func (w *Worker) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		n, err := w.followOnce(ctx)
+		if err != nil && ctx.Err() == nil {
+			w.log.ErrorContext(ctx, "could not create follow-ons", "error", err)
+		}
+		if err == nil && n == followBatch {
+			continue
+		}
+		timer := time.NewTimer(w.cfg.IdlePoll)
+		select {
+		case <-ctx.Done():
+		case <-w.succeeded:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// followOnce turns up to followBatch successes into their follow-ons, in one
+// transaction: a crash leaves all or none, and their keys (parent's reference and name)
+// make doing it twice harmless.
+func (w *Worker) followOnce(ctx context.Context) (done int, _ error) {
+	err := inTx(ctx, w.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
+		parents, err := collect(ctx, tx, successesSQL, scanSuccess, followBatch, w.revisionIDs())
+		if err != nil {
+			return err
+		}
+		var ids []int64
+		var attempts []int
+		var evidence []string
+		for _, p := range parents {
+			created, why, err := w.createFollowOns(ctx, tx, p)
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				w.log.ErrorContext(ctx, "follow-on sent to review", "reference", p.parent.Intent.Reference, "reason", why)
+				if _, err := count(ctx, tx, notFollowedSQL, p.ID, p.Attempt, text(why), w.cfg.Name); err != nil {
+					return err
+				}
+				continue
+			}
+			note, err := json.Marshal(created)
+			if err != nil {
+				return err
+			}
+			ids, attempts, evidence = append(ids, p.ID), append(attempts, p.Attempt), append(evidence, string(note))
+		}
+		done = len(parents)
+		if len(ids) == 0 {
+			return nil
+		}
+		_, err = count(ctx, tx, followedSQL, ids, attempts, evidence, w.cfg.Name)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("follow: %w", err)
+	}
+	return done, nil
+}
+
+const enqueueFollowOnSQL = `-- name: enqueue_follow_on
+SELECT a.answer, coalesce(a.reference, ''), concat_ws(' ', a.code, a.path, a.hint)
+FROM outbox.enqueue_follow_on($1, $2, $3, $4, $5) a`
+
+// createFollowOns records a parent's follow-ons and returns their references by name.
+// Those that can be created are, whatever the others do; why tells what could not be.
+func (w *Worker) createFollowOns(ctx context.Context, tx pgx.Tx, p success) (created map[string]string, why string, _ error) {
+	followOns, err := w.revision(p.catalogID).FollowOns(ctx, p.parent)
+	var bad *catalog.RenderError
+	switch {
+	case errors.As(err, &bad):
+		why = bad.Error()
+	case err != nil:
+		return nil, "", err
+	}
+	created = map[string]string{}
+	for _, f := range followOns {
+		var answer outbox.AnswerKind
+		var reference, refusal string
+		row := tx.QueryRow(ctx, enqueueFollowOnSQL, p.ID, f.Name, f.Operation, string(f.Payload), f.Digest[:])
+		if err := row.Scan(&answer, &reference, &refusal); err != nil {
+			return nil, "", fmt.Errorf("follow-on %s of %s: %w", f.Name, p.parent.Intent.Reference, err)
+		}
+		if answer == outbox.AnswerRefused || answer == outbox.AnswerConflict {
+			why = fmt.Sprintf("follow-on %s: %s %s", f.Name, answer, refusal)
+			continue
+		}
+		created[f.Name] = reference
+	}
+	return created, why, nil
+}
+
+func scanSuccess(row pgx.CollectableRow) (success, error) {
+	var s success
+	intent, outcome := &s.parent.Intent, &s.parent.Outcome
+	var payload string
+	var result *string
+	err := row.Scan(&s.ID, &s.Attempt, &s.catalogID, &intent.Reference, &intent.Tenant, &intent.Subject, &payload,
+		&outcome.ProviderID, &outcome.Account, &result, &outcome.SettledAt)
+	intent.Payload = json.RawMessage(payload)
+	if result != nil {
+		outcome.Result = json.RawMessage(*result)
+	}
+	return s, err
+}

@@ -1,0 +1,181 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/outbox-worker/outbox-worker/outbox/catalog"
+	"github.com/outbox-worker/outbox-worker/providers"
+)
+
+// service is a revision of the catalog that this worker can perform.
+type service struct {
+	revision     *catalog.Revision
+	provider     providers.Provider
+	capabilities providers.Capabilities
+}
+
+// refreshEvery is how often the worker looks for new revisions and lanes.
+const refreshEvery = 2 * time.Second
+
+// refresh learns revisions that were applied since, and starts to serve their lanes. It
+// returns why current operations cannot be served although a provider is here.
+func (w *Worker) refresh(ctx context.Context) error {
+	revisions, err := catalog.Load(ctx, w.cfg.Pool)
+	if err != nil {
+		return fmt.Errorf("load the catalog: %w", err)
+	}
+	limits, err := w.laneLimits(ctx)
+	if err != nil {
+		return err
+	}
+	var problems []error
+	services := map[int32]service{}
+	for _, r := range revisions {
+		lane, ok := limits[r.LaneID]
+		provider := w.cfg.Providers[lane.provider]
+		if !ok || provider == nil {
+			continue // another deployment's
+		}
+		caps, ok := provider.Serves(r.Spec.Name, r.Spec.Version)
+		if !ok {
+			continue
+		}
+		if err := servable(r, caps); err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		services[r.ID] = service{revision: r, provider: provider, capabilities: caps}
+	}
+	w.mu.Lock()
+	w.revisions, w.services = map[int32]*catalog.Revision{}, services
+	for _, r := range revisions {
+		w.revisions[r.ID] = r
+	}
+	w.mu.Unlock()
+	for _, s := range services {
+		if err := w.openLane(ctx, s.revision.LaneID, limits[s.revision.LaneID]); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// servable refuses what could not be kept: a lease that does not cover the call, or a
+// provider that can neither recognise our key nor be asked, without a choice of what to
+// risk.
+func servable(r *catalog.Revision, caps providers.Capabilities) error {
+	call, lease := r.Spec.Timeouts.Call.Duration, r.Spec.Timeouts.Lease.Duration
+	if lease < call+LeaseMargin {
+		return fmt.Errorf("%s: a lease of %s does not cover a call of %s and the margin of %s: raise timeouts.lease in the catalog",
+			r.Operation, lease, call, LeaseMargin)
+	}
+	if caps.KeyMemory == 0 && !caps.Lookup && r.Spec.Unknown == "" {
+		return fmt.Errorf("%s: its provider neither remembers keys nor can be asked, so an unknown outcome cannot be found out: declare unknown: at_most_once or at_least_once in the catalog",
+			r.Operation)
+	}
+	return nil
+}
+
+// laneLimit is what the database says of a lane.
+type laneLimit struct {
+	name        string
+	provider    string
+	concurrency int
+}
+
+const laneLimitsSQL = `-- name: lane_limits
+SELECT id, name, provider, concurrency FROM outbox.lanes`
+
+func (w *Worker) laneLimits(ctx context.Context) (map[int32]laneLimit, error) {
+	limits := map[int32]laneLimit{}
+	_, err := collect(ctx, w.cfg.Pool, laneLimitsSQL, func(row pgx.CollectableRow) (int32, error) {
+		var id int32
+		var l laneLimit
+		err := row.Scan(&id, &l.name, &l.provider, &l.concurrency)
+		limits[id] = l
+		return id, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the lanes: %w", err)
+	}
+	return limits, nil
+}
+
+// openLane starts to release and to work for a lane, once.
+func (w *Worker) openLane(ctx context.Context, id int32, limit laneLimit) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lanes[id] != nil {
+		return nil
+	}
+	l := newLane(id, limit.name, limit.concurrency)
+	workers := min(limit.concurrency, w.cfg.Concurrency)
+	if err := w.river.Queues().Add(l.queue(), river.QueueConfig{MaxWorkers: workers}); err != nil {
+		return fmt.Errorf("work for lane %s: %w", limit.name, err)
+	}
+	w.lanes[id] = l
+	w.loops.Go(func() { w.release(ctx, l) })
+	w.log.InfoContext(ctx, "serving lane", "lane", limit.name, "provider", limit.provider, "concurrency", limit.concurrency)
+	return nil
+}
+
+func (w *Worker) lane(id int32) *lane {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.lanes[id]
+}
+
+// served returns how to perform a revision; one that is not known is looked up, because
+// it may have been applied a moment ago.
+func (w *Worker) served(ctx context.Context, catalogID int32) (service, bool) {
+	w.mu.RLock()
+	s, ok := w.services[catalogID]
+	_, known := w.revisions[catalogID]
+	w.mu.RUnlock()
+	if ok || known {
+		return s, ok
+	}
+	w.refreshAndLog(ctx)
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	s, ok = w.services[catalogID]
+	return s, ok
+}
+
+func (w *Worker) revision(catalogID int32) *catalog.Revision {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.revisions[catalogID]
+}
+
+func (w *Worker) servedIDs() []int32 {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	ids := make([]int32, 0, len(w.services))
+	for id := range w.services {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func (w *Worker) refreshAndLog(ctx context.Context) {
+	if err := w.refresh(w.running); err != nil && ctx.Err() == nil {
+		w.log.ErrorContext(ctx, "part of the catalog cannot be served", "error", err)
+	}
+}
+
+func (w *Worker) revisionIDs() []int32 {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	ids := make([]int32, 0, len(w.revisions))
+	for id := range w.revisions {
+		ids = append(ids, id)
+	}
+	return ids
+}

@@ -1,0 +1,243 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outbox-worker/outbox-worker/outbox"
+	"github.com/outbox-worker/outbox-worker/providers"
+)
+
+// settlement is the answer to one attempt, on its way into the ledger.
+type settlement struct {
+	ticket  // at the attempt that was sent
+	verdict verdict
+	answer  providers.Answer
+	follow  bool // success leaves "follow-ons to create"
+}
+
+// settleSQL records answers, fenced on the attempt: a worker that lost its lease must
+// not overwrite a newer outcome. One exception, and it is no overwriting: the attempt
+// whose outcome is unknown may still report what it knows of itself. Whatever else comes
+// late is kept as evidence. No row true means stale, not failure.
+const settleSQL = `-- name: settle
+WITH s AS (
+	SELECT id, attempt, event::outbox.event, to_state::outbox.state, retry_in, provider_id, code, reason, result::json, follow
+	FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[], $10::boolean[])
+		AS s(id, attempt, event, to_state, retry_in, provider_id, code, reason, result, follow)
+), held AS (
+	SELECT s.*, o.intent_id, o.state AS from_state, o.account
+	FROM s JOIN outbox.outbox o ON o.intent_id = s.id
+	WHERE (o.state = 'executing' AND o.attempt = s.attempt)
+		OR (o.state = 'outcome_unknown' AND o.unknown_attempt = s.attempt AND s.to_state <> 'outcome_unknown')
+	FOR UPDATE OF o
+), gone AS (
+	DELETE FROM outbox.outbox o USING held h
+	WHERE o.intent_id = h.intent_id AND (h.to_state = 'failed_final' OR (h.to_state = 'succeeded' AND NOT h.follow))
+), kept AS (
+	UPDATE outbox.outbox o
+	SET state = h.to_state, holder = NULL,
+		phase = CASE h.to_state WHEN 'succeeded' THEN 'following' WHEN 'failed_retryable' THEN 'due'
+			WHEN 'outcome_unknown' THEN 'asking' ELSE 'parked' END::outbox.phase,
+		next_at = CASE h.to_state WHEN 'succeeded' THEN clock_timestamp()
+			WHEN 'failed_retryable' THEN clock_timestamp() + make_interval(secs => h.retry_in) END,
+		unknown_attempt = CASE h.to_state WHEN 'outcome_unknown' THEN h.attempt END,
+		unknown_since = CASE h.to_state WHEN 'outcome_unknown' THEN clock_timestamp() END
+	FROM held h
+	WHERE o.intent_id = h.intent_id AND NOT (h.to_state = 'failed_final' OR (h.to_state = 'succeeded' AND NOT h.follow))
+), ended AS (
+	INSERT INTO outbox.outcomes (intent_id, attempt, state, provider_id, account, code, reason, result)
+	SELECT intent_id, attempt, to_state, provider_id, account, code, reason, result
+	FROM held WHERE to_state IN ('succeeded', 'failed_final')
+), noted AS (
+	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason)
+	SELECT intent_id, attempt, from_state, CASE to_state WHEN 'exhausted' THEN 'failed_retryable' ELSE to_state END,
+		event, $11, nullif(concat_ws(': ', code, reason), '')
+	FROM held
+), used_up AS (
+	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor)
+	SELECT intent_id, clock_timestamp() + interval '1 microsecond', attempt, 'failed_retryable', 'exhausted', 'attempts_used', $11
+	FROM held WHERE to_state = 'exhausted'
+), late AS (
+	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason, evidence)
+	SELECT s.id, s.attempt, now.state, now.state, 'late_answer', $11, nullif(concat_ws(': ', s.code, s.reason), ''),
+		jsonb_strip_nulls(jsonb_build_object('event', s.event, 'provider_id', s.provider_id))
+	FROM s
+	CROSS JOIN LATERAL (
+		SELECT coalesce((SELECT e.state FROM outbox.outcomes e WHERE e.intent_id = s.id),
+			(SELECT o.state FROM outbox.outbox o WHERE o.intent_id = s.id)) AS state
+	) now
+	WHERE now.state IS NOT NULL AND NOT EXISTS (SELECT FROM held h WHERE h.intent_id = s.id AND h.attempt = s.attempt)
+)
+SELECT EXISTS (SELECT FROM held h WHERE h.intent_id = s.id AND h.attempt = s.attempt) FROM s`
+
+// settle records the answers and says for each whether it is the outcome (false: stale,
+// kept as evidence).
+func (w *Worker) settle(ctx context.Context, all []settlement) ([]bool, error) {
+	n := len(all)
+	tickets := make([]ticket, n)
+	events, states, retries, follows := make([]string, n), make([]string, n), make([]float64, n), make([]bool, n)
+	ids, codes, reasons, results := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
+	for i, s := range all {
+		tickets[i] = s.ticket
+		events[i], states[i], retries[i], follows[i] = string(s.verdict.event), string(s.verdict.state), s.verdict.retryIn.Seconds(), s.follow
+		ids[i], codes[i], reasons[i] = text(s.answer.ProviderID), text(s.answer.Code), text(s.answer.Reason)
+		results[i] = document(s.answer.Result)
+	}
+	intents, attempts := columns(tickets)
+	got, err := collect(ctx, w.cfg.Pool, settleSQL, pgx.RowTo[bool],
+		intents, attempts, events, states, retries, ids, codes, reasons, results, follows, w.cfg.Name)
+	if err != nil {
+		return nil, fmt.Errorf("settle: %w", err)
+	}
+	return got, nil
+}
+
+// settleApart settles one by one when a batch is refused for its data, so that one
+// strange answer does not hold up the others; the strange one is recorded without its
+// text, because that it happened matters more than what was said.
+func (w *Worker) settleApart(ctx context.Context, all []settlement) ([]bool, error) {
+	got, err := w.settle(ctx, all)
+	if err == nil || !refusedData(err) {
+		return got, err
+	}
+	got = make([]bool, len(all))
+	for i, s := range all {
+		one, err := w.settle(ctx, []settlement{s})
+		if err != nil && refusedData(err) {
+			s.answer.Result, s.answer.Reason = nil, "the provider's answer could not be stored"
+			one, err = w.settle(ctx, []settlement{s})
+		}
+		if err != nil {
+			return nil, err
+		}
+		got[i] = one[0]
+	}
+	return got, nil
+}
+
+// refusedData reports whether the database refused what it was given (SQLSTATE class
+// 22, or a program limit), as against being unable to answer.
+func refusedData(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "54"))
+}
+
+// record settles one attempt through the batch. A known outcome must not be lost to a
+// database that is away for a moment, so it is tried until it is recorded or limit has
+// passed; after that the lease decides, and the outcome is unknown.
+func (w *Worker) record(ctx context.Context, s settlement, limit time.Duration) (bool, error) {
+	ctx = context.WithoutCancel(ctx)
+	pause := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(limit),
+	)
+	return backoff.RetryNotifyWithData(func() (bool, error) {
+		got, err := w.settles.Submit(ctx, s)
+		if err != nil {
+			return false, err
+		}
+		return got[0], nil
+	}, pause, func(err error, after time.Duration) {
+		w.log.WarnContext(ctx, "outcome not recorded yet", "intent", s.ID, "attempt", s.Attempt, "again_in", after, "error", err)
+	})
+}
+
+// text makes a provider's words storable: valid UTF-8, no NUL, not endless.
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "…"
+	}
+	return &s
+}
+
+// Bounds on what is kept of a provider's answer, in bytes.
+const (
+	maxText   = 1000
+	maxResult = 64 << 10
+)
+
+// document makes a result storable; what is no JSON document is kept as a JSON string.
+func document(result json.RawMessage) *string {
+	if len(result) == 0 {
+		return nil
+	}
+	if s := string(result); len(s) <= maxResult && utf8.ValidString(s) && json.Valid(result) {
+		return &s
+	}
+	kept, _ := json.Marshal(text(string(result))) // a string cannot fail
+	s := string(kept)
+	return &s
+}
+
+// unstarted is what ends an intent before it is sent: its input is no good, or its pins
+// no longer hold.
+type unstarted struct {
+	ticket
+	event  outbox.Event
+	from   outbox.State
+	code   string
+	reason string
+}
+
+// endUnstartedSQL ends what was never sent at this attempt: for good, or into review.
+const endUnstartedSQL = `-- name: end_unstarted
+WITH s AS (
+	SELECT id, attempt, from_state::outbox.state, to_state::outbox.state, event::outbox.event, code, reason
+	FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+		AS s(id, attempt, from_state, to_state, event, code, reason)
+), held AS (
+	SELECT s.*, o.intent_id, o.account FROM s JOIN outbox.outbox o ON o.intent_id = s.id
+	WHERE o.attempt = s.attempt AND o.state = s.from_state
+	FOR UPDATE OF o
+), gone AS (
+	DELETE FROM outbox.outbox o USING held h WHERE o.intent_id = h.intent_id AND h.to_state = 'failed_final'
+), reviewed AS (
+	UPDATE outbox.outbox o
+	SET state = h.to_state, phase = 'parked', next_at = NULL, review_since = clock_timestamp(), review_reason = h.reason
+	FROM held h WHERE o.intent_id = h.intent_id AND h.to_state = 'needs_review'
+), ended AS (
+	INSERT INTO outbox.outcomes (intent_id, attempt, state, account, code, reason)
+	SELECT intent_id, attempt, to_state, account, code, reason FROM held WHERE to_state = 'failed_final'
+), noted AS (
+	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason)
+	SELECT intent_id, attempt, from_state, to_state, event, $8, nullif(concat_ws(': ', code, reason), '') FROM held
+)
+SELECT count(*) FROM held`
+
+func (w *Worker) endUnstarted(ctx context.Context, all []unstarted) error {
+	if len(all) == 0 {
+		return nil
+	}
+	n := len(all)
+	tickets := make([]ticket, n)
+	from, to, events := make([]string, n), make([]string, n), make([]string, n)
+	codes, reasons := make([]*string, n), make([]*string, n)
+	for i, u := range all {
+		state, ok := u.from.Next(u.event)
+		if !ok {
+			return fmt.Errorf("end unstarted: %s cannot happen in %s", u.event, u.from)
+		}
+		tickets[i], from[i], to[i], events[i] = u.ticket, string(u.from), string(state), string(u.event)
+		codes[i], reasons[i] = text(u.code), text(u.reason)
+	}
+	ids, attempts := columns(tickets)
+	if _, err := count(ctx, w.cfg.Pool, endUnstartedSQL, ids, attempts, from, to, events, codes, reasons, w.cfg.Name); err != nil {
+		return fmt.Errorf("end unstarted: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package dispatch
+
+import (
+	"context"
+	"sync"
+)
+
+// slots are the calls that may be in flight at once. A job takes as many as are free,
+// and claims only those: what has not been claimed is provably not sent.
+type slots struct {
+	mu   sync.Mutex
+	free int
+	wake chan struct{} // closed and replaced when slots come back
+}
+
+func newSlots(n int) *slots { return &slots{free: n, wake: make(chan struct{})} }
+
+// take waits until a slot is free and takes up to want of them. It returns 0 when ctx
+// ends first.
+func (s *slots) take(ctx context.Context, want int) int {
+	for {
+		s.mu.Lock()
+		if s.free > 0 {
+			n := min(want, s.free)
+			s.free -= n
+			s.mu.Unlock()
+			return n
+		}
+		wake := s.wake
+		s.mu.Unlock()
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return 0
+		}
+	}
+}
+
+func (s *slots) give(n int) {
+	if n == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free += n
+	close(s.wake)
+	s.wake = make(chan struct{})
+}
