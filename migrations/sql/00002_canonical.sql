@@ -76,22 +76,39 @@ CREATE FUNCTION outbox.decimal_nearest(literal text, INOUT digits text, INOUT po
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET extra_float_digits = 1 -- the shortest digits that lead back to the double
 AS $$
+DECLARE
+    double  float8;
+    shorter text;
 BEGIN
     -- float8 raises where a number rounds to zero or to infinity. Those start at half
     -- the smallest double, 2^-1075 = 5^1075 / 10^1075, and half a step beyond the
     -- largest, 2^1024 - 2^970, both of which round to even.
-    IF point < -323 OR point = -323 AND digits COLLATE "C" <= trunc(power(5::numeric, 1075))::text THEN
+    IF digits = '' OR point < -323 OR point = -323 AND digits COLLATE "C" <= trunc(power(5::numeric, 1075))::text THEN
         digits := '';
+        RETURN;
     ELSIF point > 309 OR point = 309
           AND digits COLLATE "C" >= trunc(power(2::numeric, 1024) - power(2::numeric, 970))::text THEN
         digits := NULL;
-    ELSE
-        SELECT d.digits, d.point INTO digits, point FROM outbox.decimal(literal::float8::text) d;
+        RETURN;
     END IF;
+    double := abs(literal::float8);
+    SELECT d.digits, d.point INTO digits, point FROM outbox.decimal(double::text) d;
+    IF length(digits) < 16 OR point = 309 THEN
+        RETURN;
+    END IF;
+    -- Postgres leaves out a shorter decimal that lies halfway to the next double, and
+    -- reads as this one because it is the even one: 1e23, not 9.999999999999999e+22.
+    FOREACH shorter IN ARRAY ARRAY[left(digits, -1), (left(digits, -1)::numeric + 1)::text] LOOP
+        shorter := shorter || 'e' || (point - length(digits) + 1);
+        IF shorter::float8 = double THEN
+            SELECT d.digits, d.point INTO digits, point FROM outbox.decimal(shorter) d;
+            RETURN;
+        END IF;
+    END LOOP;
 END
 $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION outbox.decimal_nearest IS 'The shortest decimal that stands for the same double, or NULL beyond the largest double.';
+COMMENT ON FUNCTION outbox.decimal_nearest IS 'The shortest decimal that stands for the same double, the nearest of those, as ECMAScript prints it; NULL beyond the largest double.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.decimal_text(negative boolean, digits text, point bigint) RETURNS text
@@ -357,10 +374,11 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     parsed json;
+    valid  boolean := doc IS NOT NULL;
 BEGIN
+    path := '';
     IF octet_length(doc) > coalesce(nullif(greatest(max_bytes, 0), 0), 65536) THEN
         code := 'too_large';
-        path := '';
         RETURN;
     END IF;
     BEGIN
@@ -369,18 +387,19 @@ BEGIN
             canonical := outbox.canonical_value(parsed, true, 64);
         END IF;
     EXCEPTION
-        WHEN invalid_text_representation OR untranslatable_character OR statement_too_complex THEN
-            NULL; -- broken, or deep, or a string that text cannot hold
+        WHEN invalid_text_representation OR untranslatable_character THEN
+            valid := parsed IS NOT NULL; -- then it is a string that text cannot hold
+        WHEN statement_too_complex THEN
+            valid := parsed IS NOT NULL OR outbox.json_is_valid(doc);
     END;
     IF canonical IS NOT NULL THEN
-        RETURN;
-    END IF;
-    -- parsed is set if the text is valid JSON that only breaks another rule.
-    IF doc IS NOT NULL AND (parsed IS NOT NULL OR outbox.json_is_valid(doc)) THEN
-        SELECT f.code, f.path INTO code, path FROM outbox.canonical_fault(doc, true) f;
-    ELSE
+        path := NULL;
+    ELSIF NOT valid THEN
         code := 'invalid_json';
-        path := '';
+    ELSE
+        -- Without a fault it was the session's max_stack_depth that did not suffice.
+        SELECT coalesce(f.code, 'too_deep'), coalesce(f.path, '') INTO code, path
+        FROM outbox.canonical_fault(doc, true) f;
     END IF;
 END
 $$;
