@@ -62,9 +62,10 @@ func New(cfg Config) (*Worker, error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &dispatcher{w: w})
 	w.river, err = river.NewClient(riverpgxv5.New(cfg.Pool), &river.Config{
-		Schema:                      migrations.Schema,
-		Workers:                     workers,
-		Queues:                      map[string]river.QueueConfig{}, // lanes add theirs
+		Schema:  migrations.Schema,
+		Workers: workers,
+		// Lanes add theirs as they are found; River wants one to begin with.
+		Queues:                      map[string]river.QueueConfig{"outbox": {MaxWorkers: 1, FetchPollInterval: time.Hour}},
 		Logger:                      slog.New(quiet{cfg.Logger.Handler()}),
 		JobTimeout:                  -1, // calls have their own deadlines
 		FetchCooldown:               2 * time.Millisecond,
