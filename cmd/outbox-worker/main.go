@@ -55,7 +55,11 @@ Exit codes and --output json are described in docs/cli.md.`,
 	root.SetHelpCommandGroupID(groupSetUp)
 	root.SetCompletionCommandGroupID(groupSetUp)
 	root.AddCommand(
+		newCatalog(app),
+		newList(app),
 		newMigrate(app),
+		newShow(app),
+		newSimulator(app),
 		newVersion(app),
 	)
 	cli.Group(root)
