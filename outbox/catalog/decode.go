@@ -204,8 +204,12 @@ func (d *decoder) followOns(v value) (rules []FollowOnRule) {
 
 func (d *decoder) text(to *string) func(value) {
 	return func(v value) {
+		hint := ""
+		if v.kind == numberKind || v.kind == booleanKind {
+			hint = "put it in quotes"
+		}
 		switch {
-		case !d.is(v, textKind, "put it in quotes"):
+		case !d.is(v, textKind, hint):
 		case v.scalar == "":
 			d.refuse(v.path, "it is empty", "give a value or leave the field out")
 		default:
@@ -236,7 +240,7 @@ func (d *decoder) boolean(to *bool) func(value) {
 
 func (d *decoder) integer(to *int) func(value) {
 	return func(v value) {
-		if !d.is(v, numberKind, "") {
+		if !d.is(v, numberKind, numberHint(v)) {
 			return
 		}
 		n, err := strconv.ParseInt(v.scalar, 10, 32)
@@ -247,9 +251,16 @@ func (d *decoder) integer(to *int) func(value) {
 	}
 }
 
+func numberHint(v value) string {
+	if v.kind == textKind && jsonNumber.MatchString(v.scalar) {
+		return "write it without quotes"
+	}
+	return ""
+}
+
 func (d *decoder) number(to *float64) func(value) {
 	return func(v value) {
-		if !d.is(v, numberKind, "") {
+		if !d.is(v, numberKind, numberHint(v)) {
 			return
 		}
 		n, err := strconv.ParseFloat(v.scalar, 64)

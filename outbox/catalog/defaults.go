@@ -27,9 +27,10 @@ type defaulter struct {
 func (s *schema) defaults() ([]byte, []fault) {
 	d := &defaulter{schema: s, reached: map[string]bool{}}
 	all := d.members(s.root(), 0)
+	understood := len(d.faults) == 0
 	walk(s.doc, "", func(at string, sub map[string]any) {
-		if _, ok := sub["default"]; ok && !d.reached[at] && len(d.faults) == 0 {
-			d.refuse(at, "this default would never be filled in", "defaults work for properties of objects, not inside items, anyOf and the like")
+		if _, ok := sub["default"]; ok && !d.reached[at] && understood {
+			d.refuse(at+"/default", "this default would never be filled in", "defaults work for properties of objects, not inside items, anyOf and the like")
 		}
 	})
 	if len(d.faults) > 0 || len(all) == 0 {
@@ -43,7 +44,7 @@ func (s *schema) defaults() ([]byte, []fault) {
 }
 
 func (d *defaulter) refuse(at, problem, hint string) {
-	d.faults = append(d.faults, fault{at + "/default", problem, hint})
+	d.faults = append(d.faults, fault{at, problem, hint})
 }
 
 // members collects the defaults of the members of what chain describes.
@@ -51,7 +52,10 @@ func (d *defaulter) members(chain []located, depth int) map[string]any {
 	all := map[string]any{}
 	for _, name := range propertyNames(chain) {
 		property := d.schema.property(chain, name)
-		if d.visits++; d.visits > maxDefaultVisits || depth > maxDefaultDepth {
+		if d.visits++; d.visits == maxDefaultVisits {
+			d.faults = append(d.faults, fault{"", "the schema has too many properties, or contains itself in too many ways", ""})
+		}
+		if d.visits >= maxDefaultVisits || depth > maxDefaultDepth {
 			return all
 		}
 		if len(property) == 0 {
@@ -68,7 +72,7 @@ func (d *defaulter) members(chain []located, depth int) map[string]any {
 		case has && len(nested) > 0:
 			object, ok := own.(map[string]any)
 			if !ok {
-				d.refuse(property[0].at, "the default is no object, but its members have defaults", "keep one or the other")
+				d.refuse(property[0].at+"/default", "the default is no object, but its members have defaults", "keep one or the other")
 				continue
 			}
 			own = filled(object, nested)
@@ -110,7 +114,7 @@ func (d *defaulter) validate(at string, value any) {
 	}
 	if err != nil {
 		why := inputError(err)
-		d.refuse(at, fmt.Sprintf("the default does not satisfy its own schema: %s", why.Reason), "")
+		d.refuse(at+"/default", fmt.Sprintf("the default does not satisfy its own schema: %s", why.Reason), "")
 	}
 }
 

@@ -3,6 +3,7 @@ package catalog
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -37,3 +38,15 @@ func parseDuration(text string) (Duration, error) {
 }
 
 func seconds(n int) Duration { return Duration{time.Duration(n) * time.Second} }
+
+// String drops the zeros of time.Duration's form: 24h, not 24h0m0s.
+func (d Duration) String() string {
+	text := d.Duration.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -87,7 +89,8 @@ func collect(e *jsonschema.ValidationError, all *[]*InputError) {
 			add(at+step(name), "the operation has no such field")
 		}
 	case *kind.PropertyNames:
-		add(at+step(k.Property), "the field's name is not allowed")
+		// The validator's location is that of another value by now.
+		add("", fmt.Sprintf("the field name %q is not allowed", k.Property))
 	case *kind.Schema, *kind.Group, *kind.Reference, *kind.AllOf:
 		for _, cause := range e.Causes {
 			collect(cause, all)
@@ -123,15 +126,15 @@ func reason(k jsonschema.ErrorKind) string {
 	case *kind.MaxProperties:
 		return fmt.Sprintf("it has %d fields, more than %d", k.Got, k.Want)
 	case *kind.Minimum:
-		return "it is less than " + k.Want.RatString()
+		return "it is less than " + decimal(k.Want)
 	case *kind.ExclusiveMinimum:
-		return "it is not more than " + k.Want.RatString()
+		return "it is not more than " + decimal(k.Want)
 	case *kind.Maximum:
-		return "it is more than " + k.Want.RatString()
+		return "it is more than " + decimal(k.Want)
 	case *kind.ExclusiveMaximum:
-		return "it is not less than " + k.Want.RatString()
+		return "it is not less than " + decimal(k.Want)
 	case *kind.MultipleOf:
-		return "it is not a multiple of " + k.Want.RatString()
+		return "it is not a multiple of " + decimal(k.Want)
 	case *kind.UniqueItems:
 		return fmt.Sprintf("items %d and %d are the same", k.Duplicates[0], k.Duplicates[1])
 	case *kind.Contains, *kind.MinContains, *kind.MaxContains:
@@ -147,6 +150,12 @@ func reason(k jsonschema.ErrorKind) string {
 	default:
 		return "it violates " + strings.Join(k.KeywordPath(), "/")
 	}
+}
+
+// decimal spells a number of the schema.
+func decimal(r *big.Rat) string {
+	f, _ := r.Float64()
+	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
 // listed writes values of the schema, not too many.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/itchyny/gojq"
@@ -41,6 +42,9 @@ func newFilter(text string) (*filter, error) {
 // lintFilter finds what compiles but must not be used.
 func lintFilter(text string) error {
 	query, err := gojq.Parse(text)
+	if wrong, ok := errors.AsType[*gojq.ParseError](err); ok {
+		return fmt.Errorf("%w at byte %d", err, wrong.Offset)
+	}
 	if err != nil {
 		return err
 	}
@@ -113,5 +117,26 @@ func evaluationError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return err
+	if _, thrown := errors.AsType[gojq.ValueError](err); thrown {
+		return err // the catalog's own words
+	}
+	return errors.New(withoutValues(err.Error()))
+}
+
+// withoutValues cuts an interpreter's message before the first value that it shows:
+// payloads do not belong into logs. What the message says about types stays.
+func withoutValues(message string) string {
+	if before, _, ok := strings.Cut(message, " cannot be applied to "); ok && !strings.Contains(before, "(") {
+		return before + " cannot be applied to this value"
+	}
+	before, after, shows := strings.Cut(message, ": ")
+	if !shows || strings.Contains(before, "(") {
+		before, _, _ = strings.Cut(message, "(")
+		return strings.TrimSpace(before)
+	}
+	first, _, _ := strings.Cut(after, " ")
+	if slices.Contains([]string{"null", "boolean", "number", "string", "array", "object"}, first) {
+		return before + ": " + first
+	}
+	return before
 }

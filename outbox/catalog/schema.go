@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -130,6 +131,11 @@ func walk(doc any, at string, visit func(at string, s map[string]any)) {
 // A misspelt keyword checks nothing, which is worse here than an error.
 func lintSchema(doc any) (faults []fault) {
 	refuse := func(path, problem, hint string) { faults = append(faults, fault{path, problem, hint}) }
+	refusePattern := func(path, pattern string) {
+		if _, err := regexp.Compile(pattern); err != nil {
+			refuse(path, fmt.Sprintf("%s is not a regular expression that can be used", quote(pattern)), "RE2 syntax: no look-around and no back-references")
+		}
+	}
 	walk(doc, "", func(at string, s map[string]any) {
 		for _, keyword := range sortedKeys(s) {
 			_, known := keywords[keyword]
@@ -145,12 +151,21 @@ func lintSchema(doc any) (faults []fault) {
 		if name, ok := s["format"].(string); ok && !slices.Contains(formats, name) {
 			refuse(at+"/format", fmt.Sprintf("the format %q is not known and would not be checked", name), "one of "+strings.Join(formats, ", "))
 		}
+		if pattern, ok := s["pattern"].(string); ok {
+			refusePattern(at+"/pattern", pattern)
+		}
+		patterns, _ := s["patternProperties"].(map[string]any)
+		for _, pattern := range sortedKeys(patterns) {
+			refusePattern(at+"/patternProperties"+step(pattern), pattern)
+		}
 		if uri, ok := s["$schema"].(string); ok && (at != "" || strings.TrimSuffix(uri, "#") != draft) {
 			refuse(at+"/$schema", "only JSON Schema 2020-12 is supported, declared at the top", "leave $schema out, or give "+draft)
 		}
 		if ref, ok := s["$ref"].(string); ok {
 			if _, err := resolve(doc, ref); err != nil {
 				refuse(at+"/$ref", err.Error(), "define it below $defs and refer to #/$defs/name; nothing is fetched")
+			} else if goesRound(doc, ref) {
+				refuse(at+"/$ref", fmt.Sprintf("the reference %s comes back to itself", quote(ref)), "nothing could satisfy it")
 			}
 		}
 	})
@@ -198,6 +213,22 @@ func resolve(doc any, ref string) (located, error) {
 		return located{}, fmt.Errorf("the reference %s does not name a schema object", quote(ref))
 	}
 	return located{at, s}, nil
+}
+
+// goesRound tells whether references alone lead from ref back to something passed.
+func goesRound(doc any, ref string) bool {
+	seen := map[string]bool{}
+	for {
+		next, err := resolve(doc, ref)
+		if err != nil || seen[next.at] {
+			return err == nil
+		}
+		seen[next.at] = true
+		var more bool
+		if ref, more = next.s["$ref"].(string); !more {
+			return false
+		}
+	}
 }
 
 // chain is a schema with what it refers to: all of them apply to a value.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,12 @@ const (
 	maxPeople   = 10
 	maxFields   = 16
 	maxParallel = 10_000
+
+	maxCall      = time.Hour
+	maxLease     = 24 * time.Hour
+	maxDelay     = 7 * 24 * time.Hour
+	maxWindow    = 30 * 24 * time.Hour
+	maxReconcile = 365 * 24 * time.Hour
 )
 
 var (
@@ -45,8 +52,13 @@ func (c *Catalog) check(known []Problem) []Problem {
 	k := &checker{Catalog: c, known: known}
 	k.lanes()
 	k.operations()
-	k.problems = append(k.problems, c.together(c.Operations)...)
-	return k.problems
+	var readable []Operation
+	for i, o := range c.Operations {
+		if !k.unread("/operations" + step(i)) {
+			readable = append(readable, o)
+		}
+	}
+	return append(k.problems, c.together(readable)...)
 }
 
 func (k *checker) refuse(path, problem, hint string) {
@@ -61,6 +73,11 @@ func (k *checker) unread(path string) bool {
 		}
 	}
 	return false
+}
+
+// pathOf is where the operation stands in the file.
+func (c *Catalog) pathOf(o Operation) string {
+	return "/operations" + step(slices.IndexFunc(c.Operations, func(mine Operation) bool { return mine.ID() == o.ID() }))
 }
 
 func (k *checker) lanes() {
@@ -136,6 +153,9 @@ func (c *operationChecker) names() {
 		c.refuse("/description", fmt.Sprintf("it has more than %d bytes", maxText), "")
 	}
 	names := make([]string, len(c.k.Lanes))
+	if len(names) == 0 && len(c.k.known) > 0 {
+		return // the lanes are what could not be read
+	}
 	for i, l := range c.k.Lanes {
 		if names[i] = l.Name; l.Name == c.o.Lane {
 			return
@@ -149,17 +169,19 @@ func (c *operationChecker) limits() {
 	if o.MaxPayload < 2 || o.MaxPayload > maxPayload {
 		c.refuse("/max_payload", fmt.Sprintf("it must be from 2 to %d bytes", maxPayload), "store the document and send its address")
 	}
-	c.positive("/timeouts/call", o.Timeouts.Call)
-	c.positive("/timeouts/reconcile", o.Timeouts.Reconcile)
+	c.within("/timeouts/call", o.Timeouts.Call, maxCall)
+	c.within("/timeouts/reconcile", o.Timeouts.Reconcile, maxReconcile)
 	if least := o.Timeouts.Call.Duration + LeaseMargin; o.Timeouts.Lease.Duration < least {
 		c.refuse("/timeouts/lease", fmt.Sprintf("the lease of %s ends too early for a call of %s", o.Timeouts.Lease, o.Timeouts.Call),
 			fmt.Sprintf("give it at least %s, or a slow call would be declared unknown while it runs", least))
 	}
+	c.within("/timeouts/lease", o.Timeouts.Lease, maxLease)
 	r := o.Retry
 	if r.MaxAttempts < 1 || r.MaxAttempts > maxAttempts {
 		c.refuse("/retry/max_attempts", fmt.Sprintf("it must be from 1 to %d", maxAttempts), "1 is no retry")
 	}
-	c.positive("/retry/initial", r.Initial)
+	c.within("/retry/initial", r.Initial, maxDelay)
+	c.within("/retry/max", r.Max, maxDelay)
 	if r.Max.Duration < r.Initial.Duration {
 		c.refuse("/retry/max", fmt.Sprintf("the longest delay, %s, is shorter than the first, %s", r.Max, r.Initial), "")
 	}
@@ -171,15 +193,16 @@ func (c *operationChecker) limits() {
 	}
 }
 
-func (c *operationChecker) positive(path string, d Duration) {
-	if d.Duration <= 0 {
-		c.refuse(path, "it must be longer than 0s", "")
+func (c *operationChecker) within(path string, d Duration, most time.Duration) {
+	if d.Duration <= 0 || d.Duration > most {
+		c.refuse(path, fmt.Sprintf("it must be longer than 0s and at most %s, not %s", Duration{most}, d), "")
 	}
 }
 
 func (c *operationChecker) retention() {
 	r := c.o.Retention
-	c.positive("/retention/details", r.Details)
+	c.within("/retention/details", r.Details, maxDuration)
+	c.within("/retention/tombstone", r.Tombstone, maxDuration)
 	if r.Tombstone.Duration < r.Details.Duration {
 		c.refuse("/retention/tombstone", fmt.Sprintf("the tombstone of %s would go before the details, after %s", r.Tombstone, r.Details), "")
 	}
@@ -188,7 +211,7 @@ func (c *operationChecker) retention() {
 	}
 	if floor := c.o.TombstoneFloor(); r.Tombstone.Duration < floor {
 		c.refuse("/retention/tombstone", fmt.Sprintf("after %s a late retry would be a new effect", r.Tombstone),
-			fmt.Sprintf("give it at least %s: reconcile, all retries and leases, and the window", roundUp(floor)))
+			fmt.Sprintf("give it at least %s: reconcile, all retries and leases, and the window", Duration{roundUp(floor)}))
 	}
 }
 
@@ -204,7 +227,7 @@ func (c *operationChecker) people() {
 	if a.People > 1 && !a.Required {
 		c.refuse("/approval/people", "people are asked for, but no approval is required", "say required: true")
 	}
-	c.positive("/approval/expires", a.Expires)
+	c.within("/approval/expires", a.Expires, maxReconcile)
 	if c.o.Review.Owner == "" {
 		c.refuse("/review", fmt.Sprintf("nobody owns the reviews of an operation that is %s", c.o.Class), "review: {owner: the rota that decides what nobody can look up}")
 	}
@@ -216,15 +239,26 @@ func (c *operationChecker) size() {
 		return
 	}
 	if _, err := c.o.spec(); err != nil {
-		refused, ok := errors.AsType[*canonical.Error](err)
-		if !ok {
-			c.refuse("", err.Error(), "")
-			return
-		}
 		// Inside the input it has been reported already.
-		if !strings.HasPrefix(refused.Path, "/input") {
-			c.refuse(refused.Path, string(refused.Code), refused.Hint)
+		if f := notKept(err); !strings.HasPrefix(f.path, "/input") {
+			c.refuse(f.path, f.problem, f.hint)
 		}
+	}
+}
+
+// notKept words the refusal of admit for a catalog.
+func notKept(err error) fault {
+	refused, ok := errors.AsType[*canonical.Error](err)
+	if !ok {
+		return fault{"", err.Error(), ""}
+	}
+	switch refused.Code {
+	case canonical.NumberNotExact:
+		return fault{refused.Path, "the number cannot be kept exactly", "at most 15 significant digits, integers at most 9007199254740991"}
+	case canonical.NulCharacter:
+		return fault{refused.Path, "the text has the character U+0000", ""}
+	default:
+		return fault{refused.Path, string(refused.Code), refused.Hint}
 	}
 }
 

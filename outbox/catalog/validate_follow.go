@@ -42,10 +42,9 @@ func (c *operationChecker) filter(at, text string) {
 // together checks what operations say about each other. Apply asks it again with those
 // that only the database knows; what is wrong with these has no line.
 func (c *Catalog) together(all []Operation) []Problem {
-	t := &togetherness{c, map[string]Operation{}, map[string]string{}, nil}
-	for i, o := range all {
+	t := &togetherness{c: c, by: map[string]Operation{}}
+	for _, o := range all {
 		t.by[o.ID()] = o
-		t.at[o.ID()] = "/operations" + step(i)
 	}
 	t.retired(all)
 	t.cycles(all)
@@ -56,20 +55,15 @@ func (c *Catalog) together(all []Operation) []Problem {
 type togetherness struct {
 	c        *Catalog
 	by       map[string]Operation
-	at       map[string]string // path, by operation
 	problems []Problem
 }
 
 func (t *togetherness) refuse(o Operation, path, problem, hint string) {
-	if at := t.at[o.ID()]; t.inFile(o) {
-		t.problems = append(t.problems, t.c.source.problem(at+path, problem, hint))
+	if slices.Contains(ids(t.c.Operations), o.ID()) {
+		t.problems = append(t.problems, t.c.source.problem(t.c.pathOf(o)+path, problem, hint))
 		return
 	}
 	t.problems = append(t.problems, Problem{File: t.c.source.file, Problem: o.ID() + " (in the database): " + problem, Hint: hint})
-}
-
-func (t *togetherness) inFile(o Operation) bool {
-	return slices.ContainsFunc(t.c.Operations, func(mine Operation) bool { return mine.ID() == o.ID() })
 }
 
 // retired refuses a follow-on to an operation that takes nothing new.
@@ -122,7 +116,7 @@ func (t *togetherness) versions(all []Operation) {
 			first[o.Name] = o
 			continue
 		}
-		if !sameKeys(o.Key, other.Key) {
+		if o.Version != other.Version && !sameKeys(o.Key, other.Key) {
 			t.refuse(o, "/key", fmt.Sprintf("%s and %s share their keys but form them differently", other.ID(), o.ID()),
 				"use the same rule, number of fields and per_subject, or say per_version: true if both may happen")
 		}

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"github.com/outbox-worker/outbox-worker/outbox/canonical"
 )
 
 // inputAndKey checks the schema, and then what points into it.
@@ -36,11 +34,8 @@ func (c *operationChecker) inputAndKey() {
 func (c *operationChecker) input() *schema {
 	text, err := admit(c.o.Input)
 	if err != nil {
-		path, problem, hint := "", err.Error(), ""
-		if refused, ok := errors.AsType[*canonical.Error](err); ok {
-			path, problem, hint = refused.Path, string(refused.Code), refused.Hint
-		}
-		c.refuse("/input"+path, problem, hint)
+		f := notKept(err)
+		c.refuse("/input"+f.path, f.problem, f.hint)
 		return nil
 	}
 	doc, err := decodeJSON(text)
@@ -69,14 +64,13 @@ func (c *operationChecker) input() *schema {
 func schemaFaults(err error) (faults []fault) {
 	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		for _, e := range inputErrors(invalid.Err) {
-			faults = append(faults, fault{e.Path, "not JSON Schema: " + e.Reason, ""})
+			hint := ""
+			if strings.HasSuffix(e.Path, "/type") {
+				hint = "types are array, boolean, integer, null, number, object and string"
+			}
+			faults = append(faults, fault{e.Path, "not JSON Schema: " + e.Reason, hint})
 		}
 		return faults
-	}
-	if invalid, ok := errors.AsType[*jsonschema.InvalidRegexError](err); ok {
-		at := strings.TrimPrefix(invalid.URL, schemaURL+"#")
-		return []fault{{at, fmt.Sprintf("%s is not a regular expression that can be used", quote(invalid.Regex)),
-			"RE2 syntax: no look-around and no back-references"}}
 	}
 	return []fault{{"", "not JSON Schema: " + err.Error(), ""}}
 }
@@ -96,7 +90,7 @@ func (c *operationChecker) keyRule() {
 	case k.Rule != KeyArguments && k.Window.Duration != 0:
 		c.refuse("/key/window", fmt.Sprintf("the rule %s has no window: its keys are for ever", k.Rule), "leave it out, or use the rule arguments")
 	case k.Rule == KeyArguments:
-		c.positive("/key/window", k.Window)
+		c.within("/key/window", k.Window, maxWindow)
 	}
 }
 

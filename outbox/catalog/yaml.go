@@ -52,6 +52,7 @@ type reader struct {
 	source
 	problems []Problem
 	nodes    int
+	inside   map[*yaml.Node]bool // what aliases are being read
 }
 
 func (r *reader) refuse(path, problem, hint string) {
@@ -61,6 +62,7 @@ func (r *reader) refuse(path, problem, hint string) {
 // read gives the document's value, broken if there is none.
 func (r *reader) read(content []byte) value {
 	r.lines = map[string]int{"": 1}
+	r.inside = map[*yaml.Node]bool{}
 	if len(content) > maxFile {
 		r.refuse("", fmt.Sprintf("the file has more than %d bytes", maxFile), "")
 		return value{}
@@ -103,15 +105,24 @@ func (r *reader) notYAML(err error) {
 func (r *reader) value(n *yaml.Node, path string, depth int) value {
 	v := value{path: path, line: n.Line}
 	r.lines[path] = n.Line
-	if r.nodes++; r.nodes == maxNodes || depth == maxNest {
-		r.refuse(path, "the file is too large or too deep here", "check aliases that contain themselves")
+	if r.nodes++; r.nodes == maxNodes {
+		r.refuse(path, fmt.Sprintf("the file has more than %d values, aliases counted as often as used", maxNodes), "")
+	}
+	if depth == maxNest {
+		r.refuse(path, fmt.Sprintf("the file is more than %d levels deep", maxNest), "")
 	}
 	if r.nodes >= maxNodes || depth >= maxNest {
 		return v
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
+		if r.inside[n.Alias] {
+			r.refuse(path, "the alias "+n.Value+" contains itself", "")
+			return v
+		}
+		r.inside[n.Alias] = true
 		v = r.value(n.Alias, path, depth+1)
+		delete(r.inside, n.Alias)
 		v.line, r.lines[path] = n.Line, n.Line
 	case yaml.MappingNode:
 		r.object(&v, n, depth)
@@ -157,6 +168,10 @@ func (r *reader) scalar(v *value, n *yaml.Node) {
 	v.scalar = n.Value
 	switch tag := n.ShortTag(); tag {
 	case "!!str", "!!timestamp":
+		if n.Style == 0 && jsonNumber.MatchString(n.Value) {
+			r.refuse(v.path, n.Value+" is too large for a number", "put it in quotes if it is text")
+			return
+		}
 		v.kind = textKind
 	case "!!null":
 		v.kind = nullKind
