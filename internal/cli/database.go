@@ -139,7 +139,7 @@ func Explain(err error) error {
 	case "3F000", "42P01", "42883", "42703", "42704": // schema, table, function, column, type
 		return Fail(Failure, "run outbox-worker migrate", "the schema outbox is missing or older than this program: %s", pg.Message)
 	case "42501": // insufficient_privilege
-		return Fail(Failure, "GRANT outbox_operator (or outbox_worker) to this user; outbox-worker doctor tells what it may do", "%s", pg.Message)
+		return Fail(Failure, "GRANT outbox_app, outbox_worker or outbox_operator TO this user, by what it is for; outbox-worker doctor tells what it may do", "%s", pg.Message)
 	case "25006": // read_only_sql_transaction
 		return Fail(Failure, "connect to the primary: add target_session_attrs=read-write", "%s", pg.Message)
 	case "08P01", "26000", "42P05": // prepared statements through a pooler
