@@ -125,19 +125,20 @@ func (b *testBundle) apply(text string) {
 	b.must(err)
 }
 
-// providers are the simulator's payments and shipping, through the real adapter.
-func (b *testBundle) providers() map[string]providers.Provider {
+// accounts are the simulator's payments (as that account) and shipping, through the
+// real adapter.
+func (b *testBundle) accounts(payments string) map[string]providers.Provider {
 	b.t.Helper()
-	make := func(account string, operations map[string]httpjson.Operation) providers.Provider {
+	open := func(account string, operations map[string]httpjson.Operation) providers.Provider {
 		p, err := httpjson.New(httpjson.Config{Account: account, BaseURL: b.sim.HTTPURL(), Operations: operations})
 		b.must(err)
 		return p
 	}
 	return map[string]providers.Provider{
-		"payments": make("acct_pay", map[string]httpjson.Operation{"charge_card": {
+		"payments": open(payments, map[string]httpjson.Operation{"charge_card": {
 			Path: "/v1/charges", KeyMemory: 24 * time.Hour, Replay: providers.ReplaySuccessOnly, ThrottledIsNotSent: true,
 		}}),
-		"shipping": make("acct_ship", map[string]httpjson.Operation{"ship": {
+		"shipping": open("acct_ship", map[string]httpjson.Operation{"ship": {
 			Path: "/v1/shipments", KeyMemory: 24 * time.Hour, Replay: providers.ReplaySuccessOnly, ThrottledIsNotSent: true,
 		}}),
 	}
@@ -147,7 +148,7 @@ func (b *testBundle) providers() map[string]providers.Provider {
 func (b *testBundle) run(change func(*dispatch.Config)) (stop func()) {
 	b.t.Helper()
 	cfg := dispatch.Config{
-		Pool: b.open(8), Providers: b.providers(), IdlePoll: 50 * time.Millisecond, SweepEvery: 50 * time.Millisecond, Logger: b.logger(),
+		Pool: b.open(8), Providers: b.accounts("acct_pay"), IdlePoll: 50 * time.Millisecond, SweepEvery: 50 * time.Millisecond, Logger: b.logger(),
 	}
 	if change != nil {
 		change(&cfg)

@@ -35,7 +35,7 @@ WITH s AS (
 	FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[], $10::boolean[])
 		AS s(id, attempt, event, to_state, retry_in, provider_id, code, reason, result, follow)
 ), held AS (
-	SELECT s.*, o.intent_id, o.state AS from_state, o.account
+	SELECT s.*, o.intent_id, o.state AS from_state, o.account, clock_timestamp() AS at
 	FROM s JOIN outbox.outbox o ON o.intent_id = s.id
 	WHERE (o.state = 'executing' AND o.attempt = s.attempt)
 		OR (o.state = 'outcome_unknown' AND o.unknown_attempt = s.attempt AND s.to_state <> 'outcome_unknown')
@@ -59,13 +59,13 @@ WITH s AS (
 	SELECT intent_id, attempt, to_state, provider_id, account, code, reason, result
 	FROM held WHERE to_state IN ('succeeded', 'failed_final')
 ), noted AS (
-	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason)
-	SELECT intent_id, attempt, from_state, CASE to_state WHEN 'exhausted' THEN 'failed_retryable' ELSE to_state END,
+	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor, reason)
+	SELECT intent_id, at, attempt, from_state, CASE to_state WHEN 'exhausted' THEN 'failed_retryable' ELSE to_state END,
 		event, $11, nullif(concat_ws(': ', code, reason), '')
 	FROM held
 ), used_up AS (
 	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor)
-	SELECT intent_id, clock_timestamp() + interval '1 microsecond', attempt, 'failed_retryable', 'exhausted', 'attempts_used', $11
+	SELECT intent_id, at + interval '1 microsecond', attempt, 'failed_retryable', 'exhausted', 'attempts_used', $11
 	FROM held WHERE to_state = 'exhausted'
 ), late AS (
 	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason, evidence)
