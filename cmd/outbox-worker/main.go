@@ -56,8 +56,10 @@ Exit codes and --output json are described in docs/cli.md.`,
 	root.SetCompletionCommandGroupID(groupSetUp)
 	root.AddCommand(
 		newCatalog(app),
+		newDoctor(app),
 		newList(app),
 		newMigrate(app),
+		newRun(app),
 		newShow(app),
 		newSimulator(app),
 		newVersion(app),

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-worker/outbox-worker/internal/cli"
+)
+
+func newDoctor(app *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "doctor",
+		GroupID: groupOperate,
+		Short:   "Check the set-up, and say for each finding what to do",
+		Long: `Looks at the server, the schema, the roles, the catalog and the configured providers, at
+the lanes, at work that nobody takes and at outcomes that nobody knows, and says for each
+finding what to do. It reads only. With --output json it prints one object with findings,
+each with check, status (ok, warning or error), detail and hint.
+
+Errors mean that something does not work or will not; then the exit code is 1. Warnings
+want attention and leave it 0.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage),
+		Example: `  outbox-worker doctor
+  outbox-worker doctor --output json | jq '.findings[] | select(.status != "ok")'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d := &doctor{Findings: []finding{}}
+			if err := d.examine(cmd, app); err != nil {
+				return err
+			}
+			return d.report(app.Output())
+		},
+	}
+}
+
+// Statuses of a finding.
+const (
+	statusOK      = "ok"
+	statusWarning = "warning"
+	statusError   = "error"
+)
+
+type finding struct {
+	Check  string `json:"check"`
+	Status string `json:"status"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"`
+}
+
+// doctor collects findings.
+type doctor struct {
+	Findings []finding `json:"findings"`
+	Errors   int       `json:"errors"`
+	Warnings int       `json:"warnings"`
+
+	pool *pgxpool.Pool
+	cfg  cli.Config
+}
+
+func (d *doctor) ok(check, format string, args ...any) {
+	d.Findings = append(d.Findings, finding{check, statusOK, fmt.Sprintf(format, args...), ""})
+}
+
+func (d *doctor) warn(check, hint, format string, args ...any) {
+	d.Warnings++
+	d.Findings = append(d.Findings, finding{check, statusWarning, fmt.Sprintf(format, args...), hint})
+}
+
+func (d *doctor) fail(check, hint, format string, args ...any) {
+	d.Errors++
+	d.Findings = append(d.Findings, finding{check, statusError, fmt.Sprintf(format, args...), hint})
+}
+
+// checkLimit bounds one check: a doctor must not add to the trouble.
+const checkLimit = 15 * time.Second
+
+// step is one check. It returns false when what follows cannot be checked any more, and
+// an error when it could not be made.
+type step struct {
+	name string
+	run  func(ctx context.Context) (goOn bool, err error)
+}
+
+func (d *doctor) examine(cmd *cobra.Command, app *cli.App) error {
+	var err error
+	if d.cfg, err = app.Config(cmd); err != nil {
+		return err
+	}
+	d.pool, err = cli.Connect(cmd.Context(), d.cfg.Database, app.Root.Name()+" doctor")
+	if err != nil {
+		if known, ok := err.(*cli.Error); ok && known.Code == cli.Failure {
+			d.fail("connection", known.Hint, "%v", known.Err)
+			return nil
+		}
+		return err
+	}
+	defer d.pool.Close()
+	for _, s := range []step{
+		{"server", d.server},
+		{"durability", d.durability},
+		{"clock", d.clock},
+		{"schema", d.schema},
+		{"roles", d.roles},
+		{"ledger", d.ledger},
+		{"catalog", d.catalog},
+		{"lanes", d.lanes},
+		{"worker", d.worker},
+		{"work", d.work},
+		{"attention", d.attention},
+		{"snapshots", d.snapshots},
+	} {
+		ctx, cancel := context.WithTimeout(cmd.Context(), checkLimit)
+		goOn, err := s.run(ctx)
+		cancel()
+		if cmd.Context().Err() != nil {
+			return cmd.Context().Err()
+		}
+		if err != nil {
+			d.fail(s.name, "", "cannot be checked: %v", cli.Explain(err))
+		}
+		if err == nil && !goOn {
+			break
+		}
+	}
+	return nil
+}
+
+func (d *doctor) report(out cli.Output) error {
+	var err error
+	if out.JSON {
+		err = out.Encode(d)
+	} else {
+		err = d.print(out)
+	}
+	if err == nil && d.Errors > 0 {
+		err = cli.Fail(cli.Failure, "", "%s", count(d.Errors, "error"))
+	}
+	return err
+}
+
+func (d *doctor) print(out cli.Output) error {
+	table := [][]string{}
+	for _, f := range d.Findings {
+		table = append(table, []string{f.Status, f.Check, f.Detail})
+		if f.Hint != "" {
+			table = append(table, []string{"", "", "→ " + f.Hint})
+		}
+	}
+	if err := out.Table(table); err != nil {
+		return err
+	}
+	return out.Printf("%s, %s, %s.", count(len(d.Findings), "finding"), count(d.Errors, "error"), count(d.Warnings, "warning"))
+}

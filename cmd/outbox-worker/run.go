@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/outbox-worker/outbox-worker/dispatch"
+	"github.com/outbox-worker/outbox-worker/internal/cli"
+)
+
+func newRun(app *cli.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "run",
+		GroupID: groupRun,
+		Short:   "Work: cause the effects that intents ask for",
+		Long: `Releases due intents, calls their providers and records what they said, until SIGTERM
+or SIGINT. Then it claims nothing more, lets calls in flight finish within
+worker.stop_timeout and records what they brought; what has no answer by then is recorded
+as unknown. A second signal ends it at once; the leases then tell what was in flight.
+
+Any number of replicas may run on one database. A replica takes only operations whose
+lane names a provider of its configuration, so versions can run side by side. It refuses
+to start when a lease does not cover its call.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage),
+		Example: `  outbox-worker run --config outbox-worker.yaml
+  outbox-worker run --worker-concurrency 50 --log-format json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := app.Config(cmd)
+			if err != nil {
+				return err
+			}
+			pool, err := app.Connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			return work(cmd.Context(), cfg, pool, app.Logger(cfg))
+		},
+	}
+	cli.AddFlags(cmd.Flags(), "worker.name", "worker.concurrency", "worker.stop_timeout")
+	return cmd
+}
+
+// work runs a worker as configured until ctx ends.
+func work(ctx context.Context, cfg cli.Config, pool *pgxpool.Pool, log *slog.Logger) error {
+	providers, err := openProviders(cfg)
+	if err != nil {
+		return err
+	}
+	w, err := dispatch.New(dispatch.Config{
+		Pool: pool, Providers: providers, Logger: log, Name: cfg.Worker.Name, Concurrency: cfg.Worker.Concurrency,
+		ReleaseFactor: cfg.Worker.ReleaseFactor, ReleaseLease: cfg.Worker.ReleaseLease, IdlePoll: cfg.Worker.IdlePoll,
+		SweepEvery: cfg.Worker.SweepEvery, StopTimeout: cfg.Worker.StopTimeout, PollOnly: cfg.Database.PgBouncer,
+	})
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
