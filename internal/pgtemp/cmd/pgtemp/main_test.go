@@ -20,6 +20,28 @@ func TestCommandGetsServerAndItsCodeIsOurs(t *testing.T) {
 	}
 }
 
+// No Postgres has this version, and npm is out of reach.
+const noVersion = "1"
+
+func TestMissingVersionIsAnError(t *testing.T) {
+	t.Setenv("npm_config_registry", "http://127.0.0.1:1")
+	t.Setenv("npm_config_fetch_retries", "0")
+	if code, err := run([]string{"-also", noVersion, "--", "true"}); code != 1 || err == nil {
+		t.Errorf("code %d, %v", code, err)
+	}
+}
+
+func TestLenientGoesOnWithoutMissingVersion(t *testing.T) {
+	t.Setenv("npm_config_registry", "http://127.0.0.1:1")
+	t.Setenv("npm_config_fetch_retries", "0")
+	script := `test -n "$` + envName + `" && test -z "$` + envName + "_" + noVersion + `" && exit 7`
+	for _, flag := range []string{"-version", "-also"} {
+		if code, err := run([]string{"-lenient", flag, noVersion, "--", "sh", "-c", script}); code != 7 || err != nil {
+			t.Errorf("%s: code %d, %v", flag, code, err)
+		}
+	}
+}
+
 func TestSignalIsPassedOn(t *testing.T) {
 	code, err := run([]string{"--", "sh", "-c", `trap "exit 9" TERM; kill -TERM $PPID; while :; do :; done`})
 	if code != 9 || err != nil {
