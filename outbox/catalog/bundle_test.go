@@ -2,7 +2,10 @@ package catalog_test
 
 import (
 	"os"
+	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-worker/outbox-worker/internal/pgtest"
 	"github.com/outbox-worker/outbox-worker/outbox/catalog"
@@ -10,6 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
+// shop is a catalog with two lanes and a follow-on.
 const shop = `
 lanes:
   payments: {provider: payments, rate: 50}
@@ -53,4 +57,63 @@ func parse(t *testing.T, text string) *catalog.Catalog {
 		t.Fatal(err)
 	}
 	return c
+}
+
+func apply(t *testing.T, db catalog.DB, text string) []catalog.Change {
+	t.Helper()
+	changes, err := catalog.Apply(t.Context(), db, parse(t, text), "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return changes
+}
+
+// load returns the newest revision of an operation.
+func load(t *testing.T, pool *pgxpool.Pool, operation string) *catalog.Revision {
+	t.Helper()
+	all, err := catalog.Load(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var newest *catalog.Revision
+	for _, r := range all {
+		if r.Operation == operation {
+			newest = r
+		}
+	}
+	if newest == nil {
+		t.Fatalf("%s is not in the database", operation)
+	}
+	return newest
+}
+
+// summary writes changes on one line: what, name and revision.
+func summary(changes []catalog.Change) string {
+	words := make([]string, len(changes))
+	for i, c := range changes {
+		words[i] = string(c.What) + " " + c.Lane + c.Operation
+		if c.Revision > 0 {
+			words[i] += "#" + string(rune('0'+c.Revision))
+		}
+		if len(c.Differs) > 0 {
+			words[i] += "(" + strings.Join(c.Differs, " ") + ")"
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// compiled makes an operation of a catalog ready without a database.
+func compiled(t *testing.T, text, operation string) *catalog.Revision {
+	t.Helper()
+	for _, o := range parse(t, text).Operations {
+		if o.ID() == operation {
+			r, err := o.Compile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+	}
+	t.Fatalf("no %s in the catalog", operation)
+	return nil
 }

@@ -123,7 +123,9 @@ func TestRetryDelay(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(base)
 	f.Add(shop)
-	f.Add("a: &a [*a]")
+	for _, test := range refusals() {
+		f.Add(edit(f, test.edits...))
+	}
 	f.Add("lanes: {}\noperations: [{input: {$ref: '#', properties: {a: {$ref: '#', default: 1}}}}]")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := catalog.Parse("f", []byte(text))

@@ -137,7 +137,7 @@ func (f *followOn) render(ctx context.Context, input any) ([]byte, error) {
 	// the largest number.
 	text, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("payload: %w", err)
+		return nil, errors.New("payload: it has a number that is not finite")
 	}
 	payload, err := canonical.Admit(text, maxPayload)
 	if err != nil {

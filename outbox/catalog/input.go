@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -155,7 +154,11 @@ func reason(k jsonschema.ErrorKind) string {
 // decimal spells a number of the schema.
 func decimal(r *big.Rat) string {
 	f, _ := r.Float64()
-	return strconv.FormatFloat(f, 'g', -1, 64)
+	text, err := canonicalValue(f)
+	if err != nil {
+		return r.String()
+	}
+	return text
 }
 
 // listed writes values of the schema, not too many.

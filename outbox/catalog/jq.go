@@ -83,8 +83,17 @@ func calls(v reflect.Value, names *[]string) {
 	}
 }
 
-// one evaluates the filter, which must give exactly one value.
-func (f *filter) one(ctx context.Context, input any) (result any, err error) {
+// one evaluates the filter, which must give exactly one value. An evaluation that took
+// too long gets a second chance: perhaps the process stood still, and not the filter.
+func (f *filter) one(ctx context.Context, input any) (any, error) {
+	result, err := f.try(ctx, input)
+	if errors.Is(err, errTooSlow) {
+		result, err = f.try(ctx, input)
+	}
+	return result, err
+}
+
+func (f *filter) try(ctx context.Context, input any) (result any, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, evaluationTime, errTooSlow)
 	defer cancel()
 	defer func() {

@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -79,8 +78,21 @@ func load(ctx context.Context, q Querier, sql string, args ...any) ([]*Revision,
 	return all, nil
 }
 
-// compile makes a stored spec ready. It checks no more than it needs: a revision that
-// was good when it was applied must stay usable.
+// Compile makes the operation ready for use without a database: a Revision without
+// ids. The error names what cannot be compiled; an operation from [Parse] can.
+func (o Operation) Compile() (*Revision, error) {
+	r := &Revision{Operation: o.ID(), Lane: o.Lane, Spec: o}
+	if err := r.ready(); err != nil {
+		return nil, fmt.Errorf("catalog: %s: %w", r.Operation, err)
+	}
+	var faults []fault
+	if r.Defaults, faults = r.schema.defaults(); len(faults) > 0 {
+		return nil, fmt.Errorf("catalog: %s: input%s: %s", r.Operation, faults[0].path, faults[0].problem)
+	}
+	return r, nil
+}
+
+// compile makes a stored spec ready.
 func (r *Revision) compile(spec []byte) error {
 	err := json.Unmarshal(spec, &r.Spec)
 	if err == nil {
@@ -88,15 +100,26 @@ func (r *Revision) compile(spec []byte) error {
 		r.Spec.Input, err = canonical.Transform(nil, r.Spec.Input)
 	}
 	if err == nil {
-		r.schema, err = newSchema(r.Spec.Input)
-	}
-	for _, rule := range r.Spec.FollowOns {
-		f, failed := compileFollowOn(rule)
-		err = errors.Join(err, failed)
-		r.followOns = append(r.followOns, f)
+		err = r.ready()
 	}
 	if err != nil {
 		return fmt.Errorf("%s, revision %d: %w", r.Operation, r.Revision, err)
+	}
+	return nil
+}
+
+// ready compiles the schema and the follow-ons. It checks no more than it needs: a
+// revision that was good when it was applied must stay usable.
+func (r *Revision) ready() (err error) {
+	if r.schema, err = newSchema(r.Spec.Input); err != nil {
+		return err
+	}
+	for _, rule := range r.Spec.FollowOns {
+		f, err := compileFollowOn(rule)
+		if err != nil {
+			return err
+		}
+		r.followOns = append(r.followOns, f)
 	}
 	return nil
 }

@@ -37,7 +37,10 @@ func property(lines ...string) [2]string {
 	return [2]string{last, last + "        " + strings.Join(lines, "\n        ") + "\n"}
 }
 
-func edit(t *testing.T, edits ...[2]string) string {
+// mail adds an operation mail.v1 before that of base.
+var mail = [2]string{"operations:\n", "operations:\n  - {name: mail, version: 1, class: read_only, lane: payments, key: {rule: operation_id}, input: {type: object}}\n"}
+
+func edit(t testing.TB, edits ...[2]string) string {
 	t.Helper()
 	text := base
 	for _, e := range edits {
@@ -51,8 +54,7 @@ func edit(t *testing.T, edits ...[2]string) string {
 
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
-	mail := [2]string{"operations:\n", "operations:\n  - {name: mail, version: 1, class: read_only, lane: payments, key: {rule: operation_id}, input: {type: object}}\n"}
-	for _, test := range refusals(mail) {
+	for _, test := range refusals() {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			_, err := catalog.Parse("catalog.yaml", []byte(edit(t, test.edits...)))

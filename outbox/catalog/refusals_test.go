@@ -7,8 +7,8 @@ type refusal struct {
 	want  string
 }
 
-// refusals are all that Parse refuses. mail is the edit that adds an operation mail.v1.
-func refusals(mail [2]string) []refusal {
+// refusals are all that Parse refuses.
+func refusals() []refusal {
 	return []refusal{
 		// The file.
 		{`not YAML`, [][2]string{{`lanes:`, `lanes: [`}},
