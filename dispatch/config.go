@@ -35,13 +35,8 @@ type Config struct {
 	Name string
 
 	// Concurrency bounds the calls in flight of this process, over all lanes. A lane's
-	// own concurrency bounds its calls further. Defaults to 100.
+	// own concurrency bounds its calls over all processes. Defaults to 100.
 	Concurrency int
-
-	// ReleaseFactor bounds what is handed to River: the lane's concurrency times it, so
-	// that a freed slot finds work waiting and a backlog stays in the outbox. Defaults
-	// to 2.
-	ReleaseFactor int
 
 	// ReleaseLease is how long a released intent may wait to be claimed before it is
 	// released again. Too short only costs jobs that find nothing. Defaults to 30 s.
@@ -92,7 +87,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("dispatch: Config.Providers is empty; a worker without a provider can send nothing")
 	}
 	for name, value := range map[string]int64{
-		"Concurrency": int64(c.Concurrency), "ReleaseFactor": int64(c.ReleaseFactor), "ReleaseLease": int64(c.ReleaseLease),
+		"Concurrency": int64(c.Concurrency), "ReleaseLease": int64(c.ReleaseLease),
 		"IdlePoll": int64(c.IdlePoll), "SweepEvery": int64(c.SweepEvery), "StopTimeout": int64(c.StopTimeout),
 	} {
 		if value < 0 {
@@ -110,7 +105,6 @@ func (c Config) withDefaults() (Config, error) {
 		c.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
 	}
 	c.Concurrency = orDefault(c.Concurrency, 100)
-	c.ReleaseFactor = orDefault(c.ReleaseFactor, 2)
 	c.ReleaseLease = orDefault(c.ReleaseLease, 30*time.Second)
 	c.IdlePoll = orDefault(c.IdlePoll, 250*time.Millisecond)
 	c.SweepEvery = orDefault(c.SweepEvery, time.Second)

@@ -208,13 +208,39 @@ func TestPriorityOrdersATenantsOwn(t *testing.T) {
 		a := b.enqueue(outbox.Intent{Payload: charge{fmt.Sprint("p", i), 1, "EUR"}, Priority: p})
 		want = append([]string{a.Reference}, want...)
 	}
-	b.run(func(c *dispatch.Config) { c.ReleaseFactor = 1 })
+	b.run(nil)
 	b.allSettled()
 	var got []string
 	for _, e := range b.sim.Effects(simulator.Charges) {
 		got = append(got, e.Reference)
 	}
 	sameJSON(t, got, want)
+}
+
+// A lane's concurrency is the provider account's, so it holds over all replicas.
+func TestALanesConcurrencyHoldsOverAllReplicas(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.pool.Exec(b.ctx, `UPDATE outbox.lanes SET concurrency = 3 WHERE name = 'payments'`)
+	b.must(err)
+	release := b.sim.Hold(simulator.Charges, "", simulator.BeforeEffect)
+	for range 4 {
+		b.run(nil)
+	}
+	for i := range 12 {
+		b.charge(fmt.Sprint("narrow ", i))
+	}
+	b.must(b.sim.Await(b.ctx, func(s simulator.Snapshot) bool { return s.Held(simulator.Charges, "") == 3 }))
+	if n := b.scalar(`SELECT count(*) FROM outbox.outbox WHERE phase IN ('released', 'leased')`); n != 3 {
+		t.Errorf("%d released or in flight, want 3", n)
+	}
+	release()
+	b.allSettled()
+	if most := b.scalar(`SELECT max(n) FROM (SELECT count(*) FILTER (WHERE h.event = 'claimed') OVER (ORDER BY h.at RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+		- count(*) FILTER (WHERE h.event = 'provider_accepted') OVER (ORDER BY h.at RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n
+		FROM outbox.history h JOIN outbox.intents i ON i.id = h.intent_id JOIN outbox.catalog c ON c.id = i.catalog_id WHERE c.name = 'charge_card') q`); most > 3 {
+		t.Errorf("%d calls at once, want at most 3", most)
+	}
 }
 
 func TestARateIsSharedByAllReplicas(t *testing.T) {

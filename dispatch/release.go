@@ -73,8 +73,9 @@ SELECT true FROM outbox.lanes
 WHERE id = $1 AND (paused_until IS NULL OR paused_until <= clock_timestamp())
 FOR UPDATE SKIP LOCKED`
 
-// releaseSQL releases as much as the lane may take: its concurrency times the factor,
-// less what is released or in flight, and no more than the token bucket holds.
+// releaseSQL releases as much as the lane may take: its concurrency, less what is
+// released or in flight anywhere, and no more than the token bucket holds. So a lane's
+// limit is one for all replicas, and a backlog cannot be released twice over.
 //
 // Tenants take turns. The walk visits tenants from where the last release stopped, all
 // the way round at most, jumping through the index from one (tenant, rank) to the next;
@@ -85,11 +86,11 @@ const releaseSQL = `-- name: release
 WITH RECURSIVE lane AS (
 	SELECT l.id, l.cursor_tenant, l.rate, l.burst,
 		least(l.burst::float8, l.tokens + l.rate * extract(epoch FROM clock_timestamp() - l.tokens_at)::float8) AS tokens,
-		l.concurrency * $3::int - (SELECT count(*)::int FROM outbox.outbox o
+		l.concurrency - (SELECT count(*)::int FROM outbox.outbox o
 			WHERE o.lane = l.id AND o.phase IN ('released', 'leased', 'probing')) AS room
 	FROM outbox.lanes l WHERE l.id = $1
 ), free AS (
-	SELECT greatest(0, least(room, CASE WHEN rate IS NULL THEN room ELSE floor(tokens)::int END, $5::int)) AS n FROM lane
+	SELECT greatest(0, least(room, CASE WHEN rate IS NULL THEN room ELSE floor(tokens)::int END, $4::int)) AS n FROM lane
 ), walk AS (
 	SELECT cursor_tenant AS tenant, 32767::smallint AS rank, false AS wrapped, 0 AS place FROM lane
 	UNION ALL
@@ -122,7 +123,7 @@ WITH RECURSIVE lane AS (
 	SELECT intent_id, tenant, turn, place FROM picked ORDER BY turn, place LIMIT (SELECT n FROM free)
 ), released AS (
 	UPDATE outbox.outbox o
-	SET phase = 'released', next_at = clock_timestamp() + make_interval(secs => $4)
+	SET phase = 'released', next_at = clock_timestamp() + make_interval(secs => $3)
 	FROM chosen c WHERE o.intent_id = c.intent_id AND o.phase = 'due'
 	RETURNING o.intent_id, o.attempt, c.turn, c.place
 ), moved AS (
@@ -137,8 +138,8 @@ SELECT intent_id, attempt FROM released ORDER BY turn, place`
 // may take something now, so that nothing is due.
 const limitSQL = `-- name: limit
 SELECT CASE
-	WHEN l.concurrency * $2::int <= (SELECT count(*) FROM outbox.outbox o WHERE o.lane = l.id AND o.phase IN ('released', 'leased', 'probing'))
-		THEN $3::float8
+	WHEN l.concurrency <= (SELECT count(*) FROM outbox.outbox o WHERE o.lane = l.id AND o.phase IN ('released', 'leased', 'probing'))
+		THEN $2::float8
 	ELSE greatest(0, (1 - l.tokens - l.rate * extract(epoch FROM clock_timestamp() - l.tokens_at)) / l.rate)::float8
 END
 FROM outbox.lanes l WHERE l.id = $1`
@@ -156,12 +157,12 @@ func (w *Worker) releaseOnce(ctx context.Context, l *lane) (released int, full t
 			var t ticket
 			err := row.Scan(&t.ID, &t.Attempt)
 			return t, err
-		}, l.id, w.servedIDs(), w.cfg.ReleaseFactor, w.cfg.ReleaseLease.Seconds(), maxJob*jobsPerRelease)
+		}, l.id, w.servedIDs(), w.cfg.ReleaseLease.Seconds(), maxJob*jobsPerRelease)
 		if err != nil {
 			return err
 		}
 		if len(tickets) == 0 {
-			wait, err := collect(ctx, tx, limitSQL, pgx.RowTo[*float64], l.id, w.cfg.ReleaseFactor, busyPoll.Seconds())
+			wait, err := collect(ctx, tx, limitSQL, pgx.RowTo[*float64], l.id, busyPoll.Seconds())
 			if err == nil && len(wait) == 1 && wait[0] != nil {
 				full = seconds(*wait[0])
 			}

@@ -215,10 +215,10 @@ func (d *doctor) snapshots(ctx context.Context) (bool, error) {
 	rows, err := d.pool.Query(ctx, `-- name: doctor_snapshots
 SELECT 'session ' || pid || ' (' || coalesce(nullif(application_name, ''), usename, backend_type) || ', ' || coalesce(state, '') || ')' AS who,
 	extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
-FROM pg_stat_activity WHERE xact_start < clock_timestamp() - make_interval(secs => $1) AND datname = current_database()
+FROM pg_stat_activity WHERE xact_start < clock_timestamp() - make_interval(secs => $1::float8) AND datname = current_database()
 UNION ALL
 SELECT 'prepared transaction ' || gid, extract(epoch FROM clock_timestamp() - prepared)::float8
-FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - make_interval(secs => $1)
+FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - make_interval(secs => $1::float8)
 UNION ALL
 SELECT 'replication slot ' || slot_name || ', not in use', NULL
 FROM pg_replication_slots WHERE NOT active AND xmin IS NOT NULL

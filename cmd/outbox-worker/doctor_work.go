@@ -178,7 +178,7 @@ const (
 const workSQL = `-- name: doctor_work
 SELECT l.name, o.phase::text, count(*), extract(epoch FROM clock_timestamp() - min(o.next_at))::float8
 FROM outbox.outbox o JOIN outbox.lanes l ON l.id = o.lane
-WHERE o.next_at < clock_timestamp() - make_interval(secs => CASE WHEN o.phase IN ('due', 'following') THEN $1 ELSE $2 END)
+WHERE o.next_at < clock_timestamp() - make_interval(secs => CASE WHEN o.phase IN ('due', 'following') THEN $1::float8 ELSE $2::float8 END)
 	AND (o.phase <> 'due' OR (coalesce(l.paused_until, '-infinity') < clock_timestamp() AND l.opened_at IS NULL))
 GROUP BY l.name, o.phase ORDER BY l.name, o.phase`
 

@@ -52,7 +52,7 @@ func work(ctx context.Context, cfg cli.Config, pool *pgxpool.Pool, log *slog.Log
 	}
 	w, err := dispatch.New(dispatch.Config{
 		Pool: pool, Providers: providers, Logger: log, Name: cfg.Worker.Name, Concurrency: cfg.Worker.Concurrency,
-		ReleaseFactor: cfg.Worker.ReleaseFactor, ReleaseLease: cfg.Worker.ReleaseLease, IdlePoll: cfg.Worker.IdlePoll,
+		ReleaseLease: cfg.Worker.ReleaseLease, IdlePoll: cfg.Worker.IdlePoll,
 		SweepEvery: cfg.Worker.SweepEvery, StopTimeout: cfg.Worker.StopTimeout, PollOnly: cfg.Database.PgBouncer,
 	})
 	if err != nil {

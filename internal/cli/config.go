@@ -42,13 +42,12 @@ type Log struct {
 // Worker is how one replica works: package dispatch's Config, as far as it is a matter of
 // settings. Zero leaves the choice to dispatch.
 type Worker struct {
-	Name          string        `koanf:"name" help:"Who the history says acted. Host and process id if empty."`
-	Concurrency   int           `koanf:"concurrency" help:"Calls to providers that this replica has open at once, over all lanes. Each lane has a limit of its own over all replicas, in the catalog."`
-	ReleaseFactor int           `koanf:"release_factor" help:"A lane's concurrency times this is handed to River at most; the rest waits in the outbox, where order and fairness are decided."`
-	ReleaseLease  time.Duration `koanf:"release_lease" help:"How long what was handed to River may wait to be claimed before it is handed over again. Too short only costs jobs that find nothing."`
-	IdlePoll      time.Duration `koanf:"idle_poll" help:"How often an idle lane looks for due work that no notification announced; what a missed wake-up costs at most."`
-	SweepEvery    time.Duration `koanf:"sweep_every" help:"How often expired leases and deadlines are looked for. The outcome of an expired lease is unknown within this time."`
-	StopTimeout   time.Duration `koanf:"stop_timeout" help:"How long calls that run may go on after SIGTERM. What has no answer by then is recorded as unknown and looked up."`
+	Name         string        `koanf:"name" help:"Who the history says acted. Host and process id if empty."`
+	Concurrency  int           `koanf:"concurrency" help:"Calls to providers that this replica has open at once, over all lanes. Each lane has a limit of its own over all replicas, in the catalog."`
+	ReleaseLease time.Duration `koanf:"release_lease" help:"How long what was handed to River may wait to be claimed before it is handed over again. Too short only costs jobs that find nothing."`
+	IdlePoll     time.Duration `koanf:"idle_poll" help:"How often an idle lane looks for due work that no notification announced; what a missed wake-up costs at most."`
+	SweepEvery   time.Duration `koanf:"sweep_every" help:"How often expired leases and deadlines are looked for. The outcome of an expired lease is unknown within this time."`
+	StopTimeout  time.Duration `koanf:"stop_timeout" help:"How long calls that run may go on after SIGTERM. What has no answer by then is recorded as unknown and looked up."`
 }
 
 // Default is the configuration when nobody says anything.
@@ -57,7 +56,7 @@ func Default() Config {
 		Database: Database{MaxConns: 20, ConnectTimeout: 10 * time.Second},
 		Log:      Log{Level: slog.LevelInfo, Format: LogAuto},
 		Worker: Worker{
-			Concurrency: 100, ReleaseFactor: 2, ReleaseLease: 30 * time.Second,
+			Concurrency: 100, ReleaseLease: 30 * time.Second,
 			IdlePoll: 250 * time.Millisecond, SweepEvery: time.Second, StopTimeout: 30 * time.Second,
 		},
 	}
