@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/outbox-worker/outbox-worker/outbox/canonical"
@@ -133,17 +134,45 @@ func (f *followOn) render(ctx context.Context, input any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("payload: %w", err)
 	}
-	// encoding/json, because gojq's own encoder turns NaN into null and infinity into
-	// the largest number.
+	if err := encodable(v, 0); err != nil {
+		return nil, fmt.Errorf("payload: %w", err)
+	}
 	text, err := json.Marshal(v)
 	if err != nil {
-		return nil, errors.New("payload: it has a number that is not finite")
+		return nil, fmt.Errorf("payload: %w", err)
 	}
 	payload, err := canonical.Admit(text, maxPayload)
 	if err != nil {
 		return nil, fmt.Errorf("payload: %w", err)
 	}
 	return payload, nil
+}
+
+// encodable refuses what an encoder would turn into something else (gojq's own makes
+// null of NaN and the largest number of infinity) or would exhaust its stack on.
+func encodable(v any, depth int) error {
+	if depth > canonical.MaxDepth {
+		return fmt.Errorf("it is nested more than %d deep", canonical.MaxDepth)
+	}
+	switch v := v.(type) {
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return errors.New("it has a number that is not finite")
+		}
+	case []any:
+		for _, item := range v {
+			if err := encodable(item, depth+1); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, item := range v {
+			if err := encodable(item, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func compileFollowOn(rule FollowOnRule) (*followOn, error) {
