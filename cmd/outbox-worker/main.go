@@ -56,6 +56,7 @@ Exit codes and --output json are described in docs/cli.md.`,
 	root.SetCompletionCommandGroupID(groupSetUp)
 	root.AddCommand(
 		newCatalog(app),
+		newDemo(app),
 		newDoctor(app),
 		newList(app),
 		newMigrate(app),

@@ -1,0 +1,8 @@
+package demo
+
+import "syscall"
+
+// childAttributes make children end with this process even if it is killed.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
