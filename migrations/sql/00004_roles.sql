@@ -71,6 +71,7 @@ GRANT UPDATE, DELETE ON outbox.outbox TO outbox_worker;
 GRANT INSERT ON outbox.outcomes, outbox.history TO outbox_worker;
 GRANT UPDATE ON outbox.lanes, outbox.ledger TO outbox_worker;
 GRANT EXECUTE ON FUNCTION outbox.enqueue_follow_on TO outbox_worker;
+GRANT EXECUTE ON FUNCTION outbox.legal TO outbox_worker; -- a CHECK runs as whoever inserts
 -- +goose StatementBegin
 DO $$
 DECLARE
@@ -90,8 +91,9 @@ END $$;
 -- Operators: read, and act through functions.
 GRANT EXECUTE ON FUNCTION outbox.apply_lane, outbox.apply_operation TO outbox_operator;
 
--- Retention: trims, and may do nothing else.
-GRANT SELECT, UPDATE, DELETE ON outbox.intents, outbox.outcomes, outbox.history, outbox.repeats, outbox.approvals, outbox.heads TO outbox_retention;
+-- Retention: trims, and may do nothing else. What happened it can forget, not retell.
+GRANT SELECT, UPDATE, DELETE ON outbox.intents, outbox.outcomes TO outbox_retention;
+GRANT SELECT, DELETE ON outbox.history, outbox.repeats, outbox.approvals, outbox.heads TO outbox_retention;
 
 -- +goose Down
 -- The roles stay: another database of the cluster may use them.
