@@ -57,6 +57,7 @@ Exit codes and --output json are described in docs/cli.md.`,
 	root.AddCommand(
 		newCatalog(app),
 		newDemo(app),
+		newDev(app),
 		newDoctor(app),
 		newList(app),
 		newMigrate(app),

@@ -117,7 +117,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		return fmt.Errorf("script the faults: %w", err)
 	}
 	d.config = filepath.Join(d.dir, "outbox-worker.yaml")
-	if err := os.WriteFile(d.config, []byte(workerConfig(at)), 0o600); err != nil {
+	if err := os.WriteFile(d.config, []byte(WorkerConfig(at)), 0o600); err != nil {
 		return err
 	}
 	for i := range workers {

@@ -78,14 +78,14 @@ func (p *process) ended() error {
 	}
 }
 
-// addresses is the first line that the simulator prints.
-type addresses struct {
+// Addresses is the first line that the simulator prints.
+type Addresses struct {
 	HTTP string `json:"http"`
 	SMTP string `json:"smtp"`
 }
 
 // startSimulator starts the providers' process and waits for its addresses.
-func (d *demo) startSimulator(ctx context.Context) (a addresses, _ error) {
+func (d *demo) startSimulator(ctx context.Context) (a Addresses, _ error) {
 	out, in, err := os.Pipe()
 	if err != nil {
 		return a, err

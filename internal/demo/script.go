@@ -39,8 +39,8 @@ func faults() (script []simulator.Fault) {
 	return script
 }
 
-// workerConfig is the configuration file of the workers.
-func workerConfig(at addresses) string {
+// WorkerConfig is the configuration file of workers that use the simulator.
+func WorkerConfig(at Addresses) string {
 	http := func(account, operation, path string) string {
 		return fmt.Sprintf(`
     adapter: httpjson
