@@ -133,18 +133,28 @@ func TestApplyRefuses(t *testing.T) {
 	for _, test := range []struct {
 		name, first, then, want string
 	}{
-		{"a follow-on that exists nowhere", "", noReceipt,
-			"catalog.yaml:24: /operations/0/follow_ons/0/operation: there is no operation send_receipt.v1, neither in the file nor in the database (known here: charge_card.v1)"},
+		{
+			"a follow-on that exists nowhere", "", noReceipt,
+			"catalog.yaml:24: /operations/0/follow_ons/0/operation: there is no operation send_receipt.v1, neither in the file nor in the database (known here: charge_card.v1)",
+		},
 		{"nothing when the database has the follow-on", receipt, noReceipt, ""},
-		{"a follow-on that the database has retired", receipt + "    retired: true\n", noReceipt,
-			"catalog.yaml:24: /operations/0/follow_ons/0/operation: send_receipt.v1 is retired (retire what follows no earlier than what it follows)"},
-		{"to retire what follows an operation that is kept", shop, receipt + "    retired: true\n",
-			"catalog.yaml: charge_card.v1 (in the database): send_receipt.v1 is retired (retire what follows no earlier than what it follows)"},
-		{"a circle through the database", shop, receipt + "    follow_ons: [{name: again, operation: charge_card.v1, payload: '{}'}]\n",
-			"catalog.yaml: charge_card.v1 (in the database): the follow-ons go round in a circle: send_receipt.v1 → charge_card.v1 → send_receipt.v1 (an intent without end would follow)"},
-		{"a version that forms its keys unlike that in the database", shop,
+		{
+			"a follow-on that the database has retired", receipt + "    retired: true\n", noReceipt,
+			"catalog.yaml:24: /operations/0/follow_ons/0/operation: send_receipt.v1 is retired (retire what follows no earlier than what it follows)",
+		},
+		{
+			"to retire what follows an operation that is kept", shop, receipt + "    retired: true\n",
+			"catalog.yaml: charge_card.v1 (in the database): send_receipt.v1 is retired (retire what follows no earlier than what it follows)",
+		},
+		{
+			"a circle through the database", shop, receipt + "    follow_ons: [{name: again, operation: charge_card.v1, payload: '{}'}]\n",
+			"catalog.yaml: charge_card.v1 (in the database): the follow-ons go round in a circle: send_receipt.v1 → charge_card.v1 → send_receipt.v1 (an intent without end would follow)",
+		},
+		{
+			"a version that forms its keys unlike that in the database", shop,
 			strings.NewReplacer("version: 1", "version: 2", "rule: operation_id", "rule: arguments").Replace(receipt),
-			"catalog.yaml: send_receipt.v1 (in the database): send_receipt.v2 and send_receipt.v1 share their keys but form them differently (use the same rule, number of fields and per_subject, or say per_version: true if both may happen)"},
+			"catalog.yaml: send_receipt.v1 (in the database): send_receipt.v2 and send_receipt.v1 share their keys but form them differently (use the same rule, number of fields and per_subject, or say per_version: true if both may happen)",
+		},
 		{"another key while there are no intents: nothing", shop, strings.Replace(shop, "rule: operation_id", "rule: arguments", 1), ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
