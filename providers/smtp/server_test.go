@@ -78,7 +78,7 @@ type fakeServer struct {
 	lines    []string
 }
 
-func serve(t *testing.T, replies map[string]string, change ...func(*fakeServer)) *fakeServer {
+func serve(t testing.TB, replies map[string]string, change ...func(*fakeServer)) *fakeServer {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
