@@ -104,6 +104,7 @@ func (d *doctor) examine(cmd *cobra.Command, app *cli.App) error {
 		{"clock", d.clock},
 		{"schema", d.schema},
 		{"roles", d.roles},
+		{"migrations", d.migrations},
 		{"ledger", d.ledger},
 		{"catalog", d.catalog},
 		{"lanes", d.lanes},

@@ -99,17 +99,21 @@ func (d *doctor) clock(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-func (d *doctor) schema(ctx context.Context) (bool, error) {
+func (d *doctor) schema(ctx context.Context) (there bool, err error) {
+	err = d.pool.QueryRow(ctx, `-- name: doctor_schema
+SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'outbox' AND c.relname = 'schema_version')`).Scan(&there)
+	if err == nil && !there {
+		d.fail("schema", "run outbox-worker migrate", "there is no schema outbox in this database")
+	}
+	return there, err
+}
+
+func (d *doctor) migrations(ctx context.Context) (bool, error) {
 	steps, err := migrations.Status(ctx, d.pool)
 	if err != nil {
 		return false, err
 	}
-	pending := pendingOf(steps)
-	switch {
-	case len(pending) == len(steps):
-		d.fail("schema", "run outbox-worker migrate", "there is no schema outbox in this database")
-		return false, nil
-	case len(pending) > 0:
+	if pending := pendingOf(steps); len(pending) > 0 {
 		d.fail("schema", "run outbox-worker migrate", "%s pending: %s", count(len(pending), "migration"), strings.Join(pending, ", "))
 		return false, nil
 	}
@@ -133,28 +137,34 @@ func (d *doctor) newerSchema(ctx context.Context, steps []migrations.Step) (newe
 			known++
 		}
 	}
-	err = d.pool.QueryRow(ctx, `-- name: doctor_schema
+	err = d.pool.QueryRow(ctx, `-- name: doctor_newer
 SELECT greatest(count(*) FILTER (WHERE version_id > 0) - $1, 0) FROM outbox.schema_version WHERE is_applied`, known).Scan(&newer)
 	return newer, err
 }
+
+// rolesSQL goes by object ids: a name cannot be looked up in a schema that one may not
+// use.
+const rolesSQL = `-- name: doctor_roles
+WITH t AS (
+	SELECT relname, c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'outbox'
+), f AS (
+	SELECT proname, bool_and(has_function_privilege(p.oid, 'EXECUTE') AND has_schema_privilege(n.oid, 'USAGE')) AS may
+	FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'outbox' GROUP BY proname
+)
+SELECT array(SELECT r FROM unnest(ARRAY['outbox_app', 'outbox_worker', 'outbox_operator', 'outbox_retention']) r
+             WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r)),
+	current_user, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
+	coalesce((SELECT may FROM f WHERE proname = 'enqueue'), false),
+	coalesce((SELECT bool_and(has_table_privilege(oid, CASE relname WHEN 'outbox' THEN 'UPDATE' ELSE 'INSERT' END))
+	          FROM t WHERE relname IN ('outbox', 'outcomes', 'history')), false),
+	coalesce((SELECT may FROM f WHERE proname = 'apply_operation'), false),
+	coalesce((SELECT has_table_privilege(oid, 'SELECT') FROM t WHERE relname = 'intents'), false)`
 
 func (d *doctor) roles(ctx context.Context) (bool, error) {
 	var missing []string
 	var user string
 	var super, enqueue, work, operate, read bool
-	err := d.pool.QueryRow(ctx, `-- name: doctor_roles
-WITH door AS (
-	SELECT proname, bool_and(has_function_privilege(p.oid, 'EXECUTE')) AS may
-	FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-	WHERE n.nspname = 'outbox' AND proname IN ('enqueue', 'apply_operation') GROUP BY proname
-)
-SELECT array(SELECT r FROM unnest(ARRAY['outbox_app', 'outbox_worker', 'outbox_operator', 'outbox_retention']) r
-             WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r)),
-	current_user, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
-	(SELECT may FROM door WHERE proname = 'enqueue'),
-	has_table_privilege('outbox.outbox', 'UPDATE') AND has_table_privilege('outbox.outcomes', 'INSERT'),
-	(SELECT may FROM door WHERE proname = 'apply_operation'),
-	has_table_privilege('outbox.intents', 'SELECT')`).Scan(&missing, &user, &super, &enqueue, &work, &operate, &read)
+	err := d.pool.QueryRow(ctx, rolesSQL).Scan(&missing, &user, &super, &enqueue, &work, &operate, &read)
 	if err != nil {
 		return false, err
 	}

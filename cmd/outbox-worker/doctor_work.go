@@ -60,7 +60,7 @@ func (d *doctor) providers() (built map[string]providers.Provider, known bool) {
 	}
 	built = map[string]providers.Provider{}
 	for _, name := range d.cfg.ProviderNames() {
-		p, err := buildProvider(d.cfg, name)
+		p, err := openProvider(d.cfg, name)
 		if err != nil {
 			hint := "correct the configuration"
 			if wrong, ok := err.(*cli.Error); ok {
@@ -114,21 +114,21 @@ func (d *doctor) serves(r *catalog.Revision, provider string, built map[string]p
 
 func (d *doctor) lanes(ctx context.Context) (bool, error) {
 	rows, err := d.pool.Query(ctx, `-- name: doctor_lanes
-SELECT name, paused_until, paused_until > now() + interval '10 years', coalesce(pause_reason, ''), coalesce(paused_by, ''), opened_at
+SELECT name, CASE WHEN isfinite(paused_until) THEN paused_until END, paused_until > now(), coalesce(pause_reason, ''), coalesce(paused_by, ''), opened_at
 FROM outbox.lanes WHERE paused_until > clock_timestamp() OR opened_at IS NOT NULL ORDER BY name`)
 	if err != nil {
 		return true, err
 	}
 	var name, reason, by string
 	var until, opened *time.Time
-	var forever *bool
+	var paused *bool
 	found := false
-	_, err = pgx.ForEachRow(rows, []any{&name, &until, &forever, &reason, &by, &opened}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&name, &until, &paused, &reason, &by, &opened}, func() error {
 		found = true
-		if until != nil {
-			end := "until " + timeOf(until)
-			if *forever {
-				end = "until it is resumed"
+		if paused != nil && *paused {
+			end := "until it is resumed"
+			if until != nil {
+				end = "until " + timeOf(until)
 			}
 			d.warn("lanes", "resume the lane when its cause is gone", "%s is paused %s%s%s", name, end, prefixed(" by ", by), prefixed(": ", reason))
 		}

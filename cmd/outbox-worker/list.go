@@ -175,7 +175,7 @@ type listed struct {
 }
 
 const listedColumns = `i.reference, coalesce(e.state, o.state)::text AS state, c.operation, i.tenant, l.name AS lane,
-	coalesce(e.attempt, o.attempt) AS attempt, i.created_at, coalesce(o.phase::text, '') AS phase, o.next_at, e.settled_at,
+	coalesce(e.attempt, o.attempt) AS attempt, i.created_at, coalesce(o.phase::text, '') AS phase, CASE WHEN isfinite(o.next_at) THEN o.next_at END AS next_at, e.settled_at,
 	coalesce(e.code, '') AS code`
 
 func listIntents(ctx context.Context, out cli.Output, pool *pgxpool.Pool, f filter) error {

@@ -139,7 +139,8 @@ type relation struct {
 
 const showSQL = `-- name: show
 SELECT ` + listedColumns + `, i.generation, i.key, i.digest, i.digest_version, c.revision, l.provider, i.priority,
-	coalesce(i.subject, ''), i.principal, coalesce(i.task, ''), coalesce(i.trace, ''), i.not_before, i.deadline,
+	coalesce(i.subject, ''), i.principal, coalesce(i.task, ''), coalesce(i.trace, ''),
+	CASE WHEN isfinite(i.not_before) THEN i.not_before END, CASE WHEN isfinite(i.deadline) THEN i.deadline END,
 	o.sends, o.probes, o.first_sent_at, o.unknown_since, o.unknown_attempt, o.review_since,
 	coalesce(o.review_owner, ''), coalesce(o.review_reason, ''), coalesce(e.account, o.account, ''), coalesce(o.preset, ''),
 	coalesce(e.provider_id, ''), coalesce(e.reason, ''), i.payload IS NULL, i.payload, e.result,

@@ -96,6 +96,7 @@ func (p *fileParser) syntax(err error) error {
 var (
 	yamlLine         = regexp.MustCompile(`^(?:unmarshal errors:\s*)?line (\d+): `)
 	yamlLineAnywhere = regexp.MustCompile(`(?:unmarshal errors:\s*)?line \d+: `)
+	unknownField     = regexp.MustCompile(`field (\S+) not found in type \S+`)
 )
 
 // expand replaces ${NAME} in every text of a value by the environment variable, and

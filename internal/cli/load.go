@@ -120,6 +120,9 @@ func (l *loader) environment() error {
 		Prefix:      envPrefix,
 		EnvironFunc: func() []string { return l.env.Environ },
 		TransformFunc: func(name, value string) (string, any) {
+			if value == "" { // as good as not set: a template that was not filled in
+				return "", nil
+			}
 			key, err := l.keyOfEnv(name)
 			if err != nil {
 				failed = errors.Join(failed, err)

@@ -46,6 +46,7 @@ func (c Config) decode(settings map[string]any, into any, at string) error {
 	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
 		// Its line numbers are those of the text made here.
 		what := yamlLineAnywhere.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "")
+		what = unknownField.ReplaceAllString(what, "unknown key $1")
 		return Fail(Usage, "see docs/configuration.md", "%s: %s: %s", c.source(), at, oneLine(what))
 	}
 	return nil
