@@ -57,7 +57,7 @@ func (w *Worker) attempt(ctx context.Context, l *lane, c *candidate, claimAsked 
 		follow:  len(c.revision.Spec.FollowOns) > 0,
 	}
 	w.cfg.Hooks.call(w.cfg.Hooks.BeforeSettle, reference)
-	current, err := w.record(ctx, s, c.revision.Spec.Timeouts.Lease.Duration)
+	current, err := w.record(context.WithoutCancel(ctx), s)
 	w.cfg.Hooks.call(w.cfg.Hooks.AfterSettle, reference)
 	if s.follow && s.verdict.state == outbox.Succeeded {
 		signal(w.succeeded)

@@ -125,7 +125,7 @@ WITH s AS (
 	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor)
 	SELECT intent_id, attempt, from_state, 'executing', 'claimed', $8 FROM claimed
 )
-SELECT intent_id FROM claimed`
+SELECT intent_id, attempt - 1 FROM claimed`
 
 // claim claims the candidates and says for each whether it is ours to send. Two jobs
 // that carry the same intent can meet in one batch: one of them gets it.
@@ -138,20 +138,30 @@ func (w *Worker) claim(ctx context.Context, candidates []*candidate) ([]bool, er
 		accounts[i], presets[i], hashes[i] = c.provider.Account(), c.capabilities().Preset, c.request.Hash[:]
 		leases[i] = c.revision.Spec.Timeouts.Lease.Seconds()
 	}
-	got, err := collect(ctx, w.cfg.Pool, claimSQL, pgx.RowTo[int64], ids, attempts, accounts, presets, hashes, leases, w.cfg.holder, w.cfg.Name)
+	got, err := collect(ctx, w.cfg.Pool, claimSQL, scanTicket, ids, attempts, accounts, presets, hashes, leases, w.cfg.holder, w.cfg.Name)
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
-	won := make(map[int64]bool, len(got))
-	for _, id := range got {
-		won[id] = true
+	return owned(candidates, got), nil
+}
+
+// owned hands each won ticket to one candidate.
+func owned(candidates []*candidate, won []ticket) []bool {
+	left := make(map[ticket]bool, len(won))
+	for _, t := range won {
+		left[t] = true
 	}
-	mine := make([]bool, n)
+	mine := make([]bool, len(candidates))
 	for i, c := range candidates {
-		mine[i] = won[c.ID]
-		delete(won, c.ID)
+		mine[i] = left[c.ticket]
+		delete(left, c.ticket)
 	}
-	return mine, nil
+	return mine
+}
+
+func scanTicket(row pgx.CollectableRow) (t ticket, err error) {
+	err = row.Scan(&t.ID, &t.Attempt)
+	return t, err
 }
 
 func (c *candidate) capabilities() providers.Capabilities {

@@ -118,18 +118,21 @@ func (w *Worker) prepare(ctx context.Context, tickets []ticket) (ready []*candid
 		return nil
 	}
 	var ended []unstarted
+	var later []ticket
+	var pause time.Duration
 	for _, c := range loaded {
 		if c == nil {
 			continue // somebody else has it
 		}
-		if u, back := w.render(ctx, c); u != nil {
+		if u, wait := w.render(ctx, c); u != nil {
 			ended = append(ended, *u)
-		} else if back > 0 {
-			w.giveBack(ctx, []ticket{c.ticket}, back)
+		} else if wait > 0 {
+			later, pause = append(later, c.ticket), max(pause, wait)
 		} else {
 			ready = append(ready, c)
 		}
 	}
+	w.giveBack(ctx, later, pause)
 	if err := w.endUnstarted(ctx, ended); err != nil {
 		w.log.ErrorContext(ctx, "could not end what cannot be sent", "intents", len(ended), "error", err)
 	}

@@ -153,11 +153,7 @@ func (w *Worker) releaseOnce(ctx context.Context, l *lane) (released int, full t
 		if err != nil || len(locked) == 0 {
 			return err
 		}
-		tickets, err := collect(ctx, tx, releaseSQL, func(row pgx.CollectableRow) (ticket, error) {
-			var t ticket
-			err := row.Scan(&t.ID, &t.Attempt)
-			return t, err
-		}, l.id, w.servedIDs(), w.cfg.ReleaseLease.Seconds(), maxJob*jobsPerRelease)
+		tickets, err := collect(ctx, tx, releaseSQL, scanTicket, l.id, w.servedIDs(), w.cfg.ReleaseLease.Seconds(), maxJob*jobsPerRelease)
 		if err != nil {
 			return err
 		}

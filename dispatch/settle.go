@@ -133,15 +133,14 @@ func refusedData(err error) bool {
 }
 
 // record settles one attempt through the batch. A known outcome must not be lost to a
-// database that is away for a moment, so it is tried until it is recorded or limit has
-// passed; after that the lease decides, and the outcome is unknown.
-func (w *Worker) record(ctx context.Context, s settlement, limit time.Duration) (bool, error) {
-	ctx = context.WithoutCancel(ctx)
-	pause := backoff.NewExponentialBackOff(
+// database that is away, so it is tried for as long as the worker lives: also after its
+// lease, because what the attempt knows of itself is then the best evidence there is.
+func (w *Worker) record(ctx context.Context, s settlement) (bool, error) {
+	pause := backoff.WithContext(backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(2*time.Second),
-		backoff.WithMaxElapsedTime(limit),
-	)
+		backoff.WithMaxElapsedTime(0),
+	), w.recording)
 	return backoff.RetryNotifyWithData(func() (bool, error) {
 		got, err := w.settles.Submit(ctx, s)
 		if err != nil {

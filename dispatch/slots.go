@@ -18,7 +18,7 @@ func newSlots(n int) *slots { return &slots{free: n, wake: make(chan struct{})} 
 // take waits until a slot is free and takes up to want of them. It returns 0 when ctx
 // ends first.
 func (s *slots) take(ctx context.Context, want int) int {
-	for {
+	for ctx.Err() == nil {
 		s.mu.Lock()
 		if s.free > 0 {
 			n := min(want, s.free)
@@ -31,9 +31,9 @@ func (s *slots) take(ctx context.Context, want int) int {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			return 0
 		}
 	}
+	return 0
 }
 
 func (s *slots) give(n int) {

@@ -32,9 +32,10 @@ type Worker struct {
 	succeeded chan struct{} // something may have follow-ons to create
 	loops     sync.WaitGroup
 
-	running  context.Context // ends when releasing, sweeping and following stop
-	stopping context.Context // ends when nothing new may be claimed
-	calls    context.Context // ends when calls in flight are cut off
+	running   context.Context // ends when releasing, sweeping and following stop
+	stopping  context.Context // ends when nothing new may be claimed
+	calls     context.Context // ends when calls in flight are cut off
+	recording context.Context // ends when nothing more can be recorded
 
 	mu        sync.RWMutex
 	lanes     map[int32]*lane
@@ -72,6 +73,8 @@ func New(cfg Config) (*Worker, error) {
 		FetchPollInterval:           50 * time.Millisecond,
 		FetchOnlyKnownKinds:         true,
 		CompletedJobRetentionPeriod: time.Minute, // what happened stands in the ledger
+		DiscardedJobRetentionPeriod: time.Hour,   // jobs whose worker died; their intents went on without them
+		RescueStuckJobsAfter:        10 * time.Minute,
 		PollOnly:                    cfg.PollOnly,
 	})
 	if err != nil {
@@ -86,7 +89,7 @@ func New(cfg Config) (*Worker, error) {
 // it could not start: no database, no schema, or a catalog that breaks a promise (a
 // lease shorter than its call). Run it once.
 func (w *Worker) Run(ctx context.Context) error {
-	var endRunning, endStopping, endCalls context.CancelFunc
+	var endRunning, endStopping, endCalls, endRecording context.CancelFunc
 	free := context.WithoutCancel(ctx)
 	w.running, endRunning = context.WithCancel(free)
 	defer endRunning()
@@ -94,11 +97,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer endStopping()
 	w.calls, endCalls = context.WithCancel(free)
 	defer endCalls()
+	w.recording, endRecording = context.WithCancel(free)
+	defer endRecording()
 
 	w.loads = newBatcher(batchLines, batchMax, w.loadEach)
 	w.claims = newBatcher(batchLines, batchMax, w.claim)
 	w.settles = newBatcher(batchLines, batchMax, w.settleApart)
-	defer func() { w.loads.close(); w.claims.close(); w.settles.close() }()
 
 	if err := w.river.Start(free); err != nil {
 		return fmt.Errorf("dispatch: start River: %w", err)
@@ -118,31 +122,37 @@ func (w *Worker) Run(ctx context.Context) error {
 	endRunning()
 	w.loops.Wait()
 	endStopping()
-	stopErr := w.stopRiver(free, endCalls)
-	w.log.InfoContext(ctx, "worker stopped", "name", w.cfg.Name)
-	if err != nil {
+	stopErr := w.stopRiver(free, endCalls, endRecording)
+	if stopErr == nil {
+		w.loads.close()
+		w.claims.close()
+		w.settles.close()
+		w.log.InfoContext(ctx, "worker stopped", "name", w.cfg.Name)
+	}
+	if err = errors.Join(err, stopErr); err != nil {
 		return fmt.Errorf("dispatch: %w", err)
 	}
-	return stopErr
+	return nil
 }
 
 // recordTime is what cut-off calls get to record that their outcome is unknown.
 const recordTime = 10 * time.Second
 
 // stopRiver waits for running jobs, and with them for calls and their settlement.
-func (w *Worker) stopRiver(ctx context.Context, endCalls context.CancelFunc) error {
+func (w *Worker) stopRiver(ctx context.Context, endCalls, endRecording context.CancelFunc) error {
 	patience, cancel := context.WithTimeout(ctx, w.cfg.StopTimeout)
 	defer cancel()
-	err := w.river.Stop(patience)
-	if err == nil {
+	if w.river.Stop(patience) == nil {
 		return nil
 	}
 	w.log.WarnContext(ctx, "calls still in flight are cut off; their outcomes are unknown")
 	endCalls()
-	patience, cancel = context.WithTimeout(ctx, recordTime)
+	recorded := time.AfterFunc(recordTime, endRecording)
+	defer recorded.Stop()
+	patience, cancel = context.WithTimeout(ctx, recordTime+statementLimit)
 	defer cancel()
 	if err := w.river.StopAndCancel(patience); err != nil {
-		return fmt.Errorf("dispatch: stop: %w", err)
+		return fmt.Errorf("stop: calls that ignore their deadline still run; their leases decide: %w", err)
 	}
 	return nil
 }
