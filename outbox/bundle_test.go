@@ -2,8 +2,8 @@ package outbox_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"go.uber.org/goleak"
 
 	"github.com/outbox-worker/outbox-worker/internal/pgtest"
@@ -407,6 +408,8 @@ func search(text string) outbox.Intent {
 	return outbox.Intent{Tenant: "acme", Operation: "search.v1", Payload: map[string]any{"text": text}, Principal: []string{"agent"}}
 }
 
-func isCanceled(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+func stdlibDB(b *testBundle) *sql.DB {
+	db := stdlib.OpenDBFromPool(b.app)
+	b.t.Cleanup(func() { b.must(db.Close()) })
+	return db
 }
