@@ -44,12 +44,19 @@ func (h *home) close() error {
 	return errors.Join(err, h.lock.Close())
 }
 
-func openHome(dir string, acct *account, log *slog.Logger) (*home, error) {
-	if dir == "" {
-		sweep(os.TempDir(), log)
-		return tempHome(os.TempDir(), acct)
+func openHome(o Options, acct *account, log *slog.Logger) (*home, error) {
+	if o.Dir != "" {
+		return keptHome(o.Dir, acct)
 	}
-	return keptHome(dir, acct)
+	tmp, ram := os.TempDir(), ramDir()
+	sweep(tmp, log)
+	if ram != "" {
+		sweep(ram, log)
+		if o.Fast && os.Getenv("TMPDIR") == "" {
+			tmp = ram
+		}
+	}
+	return tempHome(tmp, acct)
 }
 
 func tempHome(parent string, acct *account) (_ *home, err error) {

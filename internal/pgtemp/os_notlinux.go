@@ -14,6 +14,8 @@ const hasDeathSignal = false
 
 func setDeathSignal(*syscall.SysProcAttr) {}
 
+func ramDir() string { return "" }
+
 // isPostmaster says whether pid is a postmaster on data.
 func isPostmaster(pid int, data string) bool {
 	out, err := exec.Command("ps", "-ww", "-o", "command=", "-p", strconv.Itoa(pid)).Output()

@@ -33,3 +33,4 @@ func ownDirectory(string) bool                        { return false }
 func processAlive(int) bool                           { return false }
 func signalQuit(int) error                            { return errors.ErrUnsupported }
 func isPostmaster(int, string) bool                   { return false }
+func ramDir() string                                  { return "" }

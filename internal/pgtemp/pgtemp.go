@@ -48,7 +48,8 @@ type Options struct {
 	// Fast turns fsync and full_page_writes off, for tests and the demo: data survives
 	// every crash of a process, Restart(Immediate) and kill -9 included, but not one of
 	// the machine. synchronous_commit stays on, so commits wait for their WAL to be
-	// written just as in production.
+	// written just as in production. A temporary directory is made in memory, where
+	// there is plenty and TMPDIR does not name another place.
 	Fast bool
 }
 
@@ -99,7 +100,7 @@ func start(ctx context.Context, o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.home, err = openHome(o.Dir, acct, s.log); err != nil {
+	if s.home, err = openHome(o, acct, s.log); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -272,6 +273,10 @@ func (s *Server) args() []string {
 	args := []string{"-D", s.home.data(), "-c", "max_connections=200"}
 	if s.opts.Fast {
 		args = append(args, "-c", "fsync=off", "-c", "full_page_writes=off")
+	}
+	if s.home.temp {
+		// Shared memory in the directory goes with it, however the server ended.
+		args = append(args, "-c", "dynamic_shared_memory_type=mmap")
 	}
 	for name, value := range s.opts.Settings {
 		args = append(args, "-c", name+"="+value)
