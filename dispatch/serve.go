@@ -27,7 +27,10 @@ const refreshEvery = 2 * time.Second
 // returns why current operations cannot be served although a provider is here.
 func (w *Worker) refresh(ctx context.Context) error {
 	revisions, err := catalog.Load(ctx, w.cfg.Pool)
-	if err != nil {
+	var newer *catalog.UnusableError
+	if errors.As(err, &newer) {
+		w.log.WarnContext(ctx, "left to a newer version of the worker", "error", err)
+	} else if err != nil {
 		return fmt.Errorf("load the catalog: %w", err)
 	}
 	limits, err := w.laneLimits(ctx)

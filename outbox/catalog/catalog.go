@@ -126,16 +126,11 @@ type Retry struct {
 	Jitter float64 `json:"jitter"`
 }
 
-// Delay is the wait after the given attempt, counted from 1. random is from [0, 1).
-func (r Retry) Delay(attempt int, random float64) time.Duration {
-	return spread(r.base(attempt), 1-r.Jitter+2*r.Jitter*random)
-}
-
 // Span is the longest that all delays together can be.
 func (r Retry) Span() time.Duration {
 	var sum time.Duration
 	for attempt := 1; attempt < r.MaxAttempts; attempt++ {
-		sum += spread(r.base(attempt), 1+r.Jitter)
+		sum += time.Duration(float64(r.base(attempt)) * (1 + r.Jitter))
 	}
 	return sum
 }
@@ -146,10 +141,6 @@ func (r Retry) base(attempt int) time.Duration {
 		return r.Max.Duration
 	}
 	return time.Duration(d)
-}
-
-func spread(d time.Duration, factor float64) time.Duration {
-	return time.Duration(float64(d) * factor)
 }
 
 // Retention says how long a settled intent is kept.

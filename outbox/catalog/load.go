@@ -1,9 +1,12 @@
 package catalog
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,9 +38,25 @@ const revisionSQL = `
 SELECT c.id, c.operation, c.revision, l.name, c.lane, c.spec::text, c.defaults
 FROM   outbox.catalog c JOIN outbox.lanes l ON l.id = c.lane `
 
+// UnusableError names a revision that this version of the program cannot use: one that
+// was applied by a newer version and says something that this one does not know.
+type UnusableError struct {
+	Operation string // with its version: charge_card.v1
+	Revision  int
+	Err       error
+}
+
+// Error has the operation, the revision and the reason.
+func (e *UnusableError) Error() string {
+	return fmt.Sprintf("%s, revision %d, is not for this version of the program: %v", e.Operation, e.Revision, e.Err)
+}
+
+func (e *UnusableError) Unwrap() error { return e.Err }
+
 // Load reads all revisions of all operations, by operation and revision: open intents
-// may be of old ones. The error is the database's, or names the revision that this
-// version of the program cannot use.
+// may be of old ones. If this version of the program cannot use some, the others are
+// returned together with an error that joins an [*UnusableError] for each; any other
+// error is the database's.
 func Load(ctx context.Context, q Querier) ([]*Revision, error) {
 	return load(ctx, q, `-- name: catalog_load`+revisionSQL+`ORDER BY c.operation, c.revision`)
 }
@@ -60,6 +79,7 @@ func load(ctx context.Context, q Querier, sql string, args ...any) ([]*Revision,
 	if err != nil {
 		return nil, fmt.Errorf("catalog: load: %w", err)
 	}
+	var unusable []error
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*Revision, error) {
 		var r Revision
 		var spec string
@@ -70,12 +90,17 @@ func load(ctx context.Context, q Querier, sql string, args ...any) ([]*Revision,
 		if defaults != nil {
 			r.Defaults = []byte(*defaults)
 		}
-		return &r, r.compile([]byte(spec))
+		if err := r.compile([]byte(spec)); err != nil {
+			unusable = append(unusable, &UnusableError{r.Operation, r.Revision, err})
+			return nil, nil
+		}
+		return &r, nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("catalog: load: %w", err)
 	}
-	return all, nil
+	all = slices.DeleteFunc(all, func(r *Revision) bool { return r == nil })
+	return all, errors.Join(unusable...)
 }
 
 // Compile makes the operation ready for use without a database: a Revision without
@@ -94,7 +119,9 @@ func (o Operation) Compile() (*Revision, error) {
 
 // compile makes a stored spec ready.
 func (r *Revision) compile(spec []byte) error {
-	err := json.Unmarshal(spec, &r.Spec)
+	d := json.NewDecoder(bytes.NewReader(spec))
+	d.DisallowUnknownFields() // a rule that is ignored is a rule that is broken
+	err := d.Decode(&r.Spec)
 	if err == nil {
 		// jsonb has its own spelling of numbers and order of members.
 		r.Spec.Input, err = canonical.Transform(nil, r.Spec.Input)
@@ -102,10 +129,7 @@ func (r *Revision) compile(spec []byte) error {
 	if err == nil {
 		err = r.ready()
 	}
-	if err != nil {
-		return fmt.Errorf("%s, revision %d: %w", r.Operation, r.Revision, err)
-	}
-	return nil
+	return err
 }
 
 // ready compiles the schema and the follow-ons. It checks no more than it needs: a

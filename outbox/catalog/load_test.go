@@ -75,18 +75,32 @@ func TestLoadOneFindsNothing(t *testing.T) {
 	}
 }
 
-func TestLoadNamesTheRevisionItCannotUse(t *testing.T) {
+// As if a later version of the program had written it: the other revisions are served
+// all the same, so that two versions can run side by side.
+func TestLoadNamesWhatItCannotUseAndReturnsTheRest(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.DB(t)
-	apply(t, pool, shop)
-	// As if a later version of the program had written it.
-	_, err := pool.Exec(t.Context(), `SELECT outbox.apply_operation('send_receipt', 1, 'mail', 'operation_id', NULL, false, false, NULL, 65536, NULL, false, false, sha256('x'),
-		(SELECT jsonb_set(spec, '{input,type}', '"paper"') FROM outbox.catalog WHERE name = 'send_receipt'), 'eve')`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = catalog.Load(t.Context(), pool)
-	if err == nil || !strings.HasPrefix(err.Error(), "catalog: load: send_receipt.v1, revision 2: ") {
-		t.Error(err)
+	for claim, later := range map[string]string{
+		"a value it does not know": `jsonb_set(spec, '{input,type}', '"paper"')`,
+		"a rule it does not know":  `spec || '{"moon_phase": "full"}'`,
+	} {
+		pool := pgtest.DB(t)
+		apply(t, pool, shop)
+		before, err := catalog.Load(t.Context(), pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pool.Exec(t.Context(), `SELECT outbox.apply_operation('send_receipt', 1, 'mail', 'operation_id', NULL, false, false, NULL, 65536, NULL, false, false, sha256('x'),
+			(SELECT `+later+` FROM outbox.catalog WHERE name = 'send_receipt'), 'eve')`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := catalog.Load(t.Context(), pool)
+		var unusable *catalog.UnusableError
+		if !errors.As(err, &unusable) || unusable.Operation != "send_receipt.v1" || unusable.Revision != 2 {
+			t.Errorf("%s: %v", claim, err)
+		}
+		if len(all) != len(before) {
+			t.Errorf("%s: %d revisions, want the %d others", claim, len(all), len(before))
+		}
 	}
 }
