@@ -149,10 +149,13 @@ func (s *settings) render(in providers.Intent, p payload) *message {
 	return m
 }
 
+// Every end of line is given as LF: after a lone CR, quotedprintable swallows the next LF.
+var ends = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
 // putPart writes a text's headers and body; writes to buffers do not fail.
 func putPart(h, b *bytes.Buffer, subtype, text string) {
 	fmt.Fprintf(h, "Content-Type: text/%s; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n", subtype)
 	w := quotedprintable.NewWriter(b)
-	_, _ = w.Write([]byte(text))
+	_, _ = w.Write([]byte(ends.Replace(text)))
 	_ = w.Close()
 }

@@ -3,6 +3,7 @@ package smtp_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -72,6 +73,7 @@ type fakeServer struct {
 	replies map[string]string
 	over    chan struct{}
 	wrap    func(net.Conn) net.Conn
+	tls     *tls.Config // for STARTTLS
 
 	mu       sync.Mutex
 	accepted []string // contents that got a 250
@@ -148,6 +150,10 @@ func (s *fakeServer) session(conn net.Conn) {
 		verb, _, _ := strings.Cut(strings.ToUpper(line), " ")
 		if !s.say(conn, verb) {
 			return
+		}
+		if verb == "STARTTLS" && s.tls != nil {
+			conn = tls.Server(conn, s.tls)
+			r = bufio.NewReader(conn)
 		}
 		if verb == "DATA" && s.replies["DATA"] == "" {
 			content, ok := readContent(r)
