@@ -121,6 +121,8 @@ func (o *options) check(cmd *cobra.Command) error {
 		return cli.Fail(cli.Usage, "it is for --ndjson", "--batch without a file")
 	case o.file != "" && o.intent.noWait:
 		return cli.Fail(cli.Usage, "leave --nowait out", "--nowait is for one intent; lines of a file wait their turn")
+	case o.file != "" && (set("operation-id") || set("supersedes") || set("compensates")):
+		return cli.Fail(cli.Usage, "say it in the line", "--operation-id, --supersedes and --compensates are for one intent, not for every line of a file")
 	case o.file != "":
 		return nil
 	case o.intent.Tenant == "":

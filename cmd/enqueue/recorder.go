@@ -51,8 +51,8 @@ func (r *recorder) loadSchemas(ctx context.Context) error {
 		// Applications may not read the catalog; a missing schema is the door's to report.
 		return nil
 	}
-	if err != nil {
-		return err
+	if _, newer := errors.AsType[*catalog.UnusableError](err); err != nil && !newer {
+		return err // what a newer version applied is not checked here
 	}
 	r.schemas = map[string]*catalog.Revision{}
 	for _, rev := range all {

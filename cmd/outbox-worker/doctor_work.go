@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 // configuration.
 func (d *doctor) catalog(ctx context.Context) (bool, error) {
 	all, err := catalog.Load(ctx, d.pool)
-	if err != nil {
+	if newer, ok := errors.AsType[*catalog.UnusableError](err); ok {
+		d.warn("catalog", "finish the roll-out of the newer version", "%v", newer)
+	} else if err != nil {
 		return true, err
 	}
 	inForce := map[string]*catalog.Revision{}

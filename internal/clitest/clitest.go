@@ -43,6 +43,7 @@ func (s suite) Run() int { return pgtest.Main(s.M) }
 //	shop                   ledger with the operations of catalog.yaml, a file every script has
 //	emptydb                DATABASE_URL is a fresh database without any
 //	sql TEXT|FILE          run statements there as its owner
+//	count N QUERY          the query returns that many rows there
 //	as ROLE                DATABASE_URL connects as a fresh user with that role
 //	code N COMMAND...      the command ends with that exit code
 //	ref NAME FILE          the variable is the first reference in the file
@@ -67,6 +68,7 @@ func Run(t *testing.T) {
 			"sql":     sql,
 			"as":      as,
 			"code":    code,
+			"count":   count,
 			"mask":    mask,
 			"ref":     ref,
 			"prefix":  prefix,
@@ -130,6 +132,21 @@ func execute(url, text string) error {
 	defer func() { _ = conn.Close(ctx) }()
 	_, err = conn.PgConn().Exec(ctx, text).ReadAll()
 	return err
+}
+
+func count(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 || neg {
+		ts.Fatalf("usage: count N QUERY")
+	}
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, ts.Getenv(ownerEnv))
+	ts.Check(err)
+	defer func() { _ = conn.Close(ctx) }()
+	var got string
+	ts.Check(conn.QueryRow(ctx, "SELECT count(*)::text FROM ("+args[1]+") q").Scan(&got))
+	if got != args[0] {
+		ts.Fatalf("%s rows, not %s: %s", got, args[0], args[1])
+	}
 }
 
 // as makes a user that is a member of the role and of nothing else. Users belong to the
