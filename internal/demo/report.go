@@ -122,6 +122,11 @@ func (d *demo) judge(ctx context.Context, fed shop.Summary) (Report, error) {
 	if want := shop.Expected(); len(standings) == 0 || r.operations[0].intents != want.Charges || r.Conflicts != want.Conflicts {
 		r.lose("the orders make %d charges and %d conflicts", want.Charges, want.Conflicts)
 	}
+	for _, f := range faults() {
+		if r.Faults[f.Kind] == 0 {
+			r.problems = append(r.problems, fmt.Sprintf("the fault %s of %s never struck", f.Kind, f.Service))
+		}
+	}
 	r.Seconds = math.Round(time.Since(d.began).Seconds()*10) / 10
 	return r, nil
 }
