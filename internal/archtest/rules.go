@@ -118,11 +118,6 @@ var Rules = []Rule{
 		MayImport: []string{"internal/...", "outbox/...", "providers/...", "migrations", "dispatch/...", "examples/..."},
 		Why:       "end-to-end tests may use anything but the inside of a command, which they run",
 	},
-	{
-		Package:   "deploy/...",
-		MayImport: []string{"internal/...", "migrations"},
-		Why:       "it holds files and the tests of those files",
-	},
 }
 
 // TestOnly names packages that nothing but tests may import.

@@ -1,0 +1,16 @@
+-- Logins with the least they need. Run as a superuser (or the owner of the roles) after
+-- outbox-worker migrate, and give each a password of its own: \password shop
+--
+-- outbox-worker doctor, started as each of them, says what it may do.
+
+-- The application: its own tables, and the functions enqueue, enqueue_many and status.
+CREATE ROLE shop LOGIN;
+GRANT outbox_app TO shop;
+
+-- The workers.
+CREATE ROLE outbox_dispatch LOGIN;
+GRANT outbox_worker TO outbox_dispatch;
+
+-- A person on call. One login per person: the history records who acted.
+CREATE ROLE alice LOGIN;
+GRANT outbox_operator TO alice;
