@@ -134,7 +134,8 @@ func (f fetcher) run(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 func (f fetcher) newest(ctx context.Context, major int) (string, error) {
-	out, err := f.run(ctx, "view", f.pkg, "versions", "--json")
+	// One repeat: npm's own default makes a machine without network wait for a minute.
+	out, err := f.run(ctx, "view", f.pkg, "versions", "--json", "--fetch-retries=1")
 	if err != nil {
 		return "", err
 	}
