@@ -106,11 +106,18 @@ func (b *testBundle) must(err error) {
 	}
 }
 
-func (b *testBundle) open(conns int32) *pgxpool.Pool {
+func (b *testBundle) open(conns int32) *pgxpool.Pool { return b.openURL(b.url, conns) }
+
+func (b *testBundle) openURL(url string, conns int32) *pgxpool.Pool {
 	b.t.Helper()
-	config, err := pgxpool.ParseConfig(b.url)
+	config, err := pgxpool.ParseConfig(url)
 	b.must(err)
 	config.MaxConns = conns
+	return b.openConfig(config)
+}
+
+func (b *testBundle) openConfig(config *pgxpool.Config) *pgxpool.Pool {
+	b.t.Helper()
 	pool, err := pgxpool.NewWithConfig(b.ctx, config)
 	b.must(err)
 	b.t.Cleanup(pool.Close)
