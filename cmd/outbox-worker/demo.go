@@ -54,7 +54,7 @@ code is 1 if anything was duplicated or lost.` + cli.ExitHelp(cli.OK, cli.Failur
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&keep, "keep", false, "leave the logs behind, and say where")
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave logs and database behind, and say where")
 	return cmd
 }
 

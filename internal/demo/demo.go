@@ -71,12 +71,19 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	}
 	defer func() {
 		err = errors.Join(err, d.end())
-		if err == nil && !o.Keep {
+		switch {
+		case err == nil && !o.Keep:
 			err = os.RemoveAll(d.dir)
-		} else {
+		case o.Keep && o.DatabaseURL == "":
+			d.say("logs and database are in %[1]s; outbox-worker dev --data-dir %[1]s opens it", d.dir)
+		default:
 			d.say("logs are in %s", d.dir)
 		}
 	}()
+	// Postgres runs as another user when this is root.
+	if err := os.Chmod(d.dir, 0o755); err != nil {
+		return report, err
+	}
 	if err := d.setUp(ctx); err != nil {
 		return report, err
 	}
@@ -132,7 +139,11 @@ func (d *demo) setUp(ctx context.Context) error {
 func (d *demo) openDatabase(ctx context.Context) error {
 	d.url = d.o.DatabaseURL
 	if d.url == "" {
-		server, err := pgtemp.Start(ctx, pgtemp.Options{Fast: true})
+		o := pgtemp.Options{Fast: true}
+		if d.o.Keep {
+			o.Dir = filepath.Join(d.dir, "postgres")
+		}
+		server, err := pgtemp.Start(ctx, o)
 		if err != nil {
 			return err
 		}
