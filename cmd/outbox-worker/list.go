@@ -51,12 +51,12 @@ a name for all its versions, or one version.` + cli.ExitHelp(cli.OK, cli.Failure
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.states, "state", nil, "only these states, separated by commas")
+	flags.StringSliceVar(&f.states, "state", nil, "only these `STATES`, separated by commas")
 	flags.StringVar(&f.operation, "operation", "", "only this operation, with or without its version")
 	flags.StringVar(&f.tenant, "tenant", "", "only this tenant")
 	flags.StringVar(&f.lane, "lane", "", "only this lane")
-	flags.StringVar(&since, "since", "", "committed at or after this time, or this long ago")
-	flags.StringVar(&until, "until", "", "committed before this time, or this long ago")
+	flags.StringVar(&since, "since", "", "committed at or after this `TIME`, or this long ago")
+	flags.StringVar(&until, "until", "", "committed before this `TIME`, or this long ago")
 	flags.IntVar(&f.limit, "limit", 50, "how many at most; 0 for all")
 	flags.BoolVar(&summary, "summary", false, "count by state instead")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))

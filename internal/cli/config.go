@@ -74,6 +74,9 @@ type Key struct {
 	index []int
 }
 
+// DefaultText is the default as one would write it in a file, "" for none.
+func (k Key) DefaultText() string { return formatValue(k.Default) }
+
 // Keys lists every key of Config with its default, in the order of the struct.
 // Providers are not among them: their keys are the adapters'.
 func Keys() []Key {

@@ -36,7 +36,7 @@ func ExitCodes() []ExitMeaning {
 		{Conflict, "conflict", "the key is taken by an intent with another payload; nothing was recorded", "find out which of the two is meant; never invent a key"},
 		{Busy, "busy", "with `--nowait`: another transaction holds the key and has not committed", "ask again, with the same key"},
 		{Unsettled, "not settled in time", "`--wait` ended before the intent was settled; it is safe in the ledger", "ask for its status; do not resubmit under another key"},
-		{NotFound, "not found", "no intent, operation or file has that name", "check the name and the tenant"},
+		{NotFound, "not found", "no intent or operation has that name", "check the name and the tenant"},
 		{NotDone, "settled without effect", "the intent ended as failed_final, cancelled or exhausted: the effect has not happened", "read its code and reason; `--supersedes` opens the key again"},
 		{Interrupted, "interrupted", "SIGINT or SIGTERM; what was committed before stays", "run it again"},
 	}

@@ -44,7 +44,7 @@ func AddFlags(flags *pflag.FlagSet, names ...string) {
 
 // AddConfigFlag defines --config.
 func AddConfigFlag(flags *pflag.FlagSet) {
-	flags.String(configFlag, "", "file to read; ./"+defaultFile+" if there is one, or $"+configEnv)
+	flags.String(configFlag, "", "`FILE` to read; ./"+defaultFile+" if there is one, or $"+configEnv)
 }
 
 // rawFlag keeps the text; Load parses it as it parses all the others.

@@ -57,7 +57,7 @@ func writeReference(b *strings.Builder, cmd *cobra.Command) {
 	if cmd.Example != "" {
 		fmt.Fprintf(b, "```sh\n%s\n```\n\n", unindent(cmd.Example))
 	}
-	writeFlags(b, cmd.NonInheritedFlags())
+	writeFlags(b, cmd.LocalNonPersistentFlags())
 	for _, sub := range cmd.Commands() {
 		writeReference(b, sub)
 	}
@@ -73,14 +73,15 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 		if f.Shorthand != "" {
 			name = "`-" + f.Shorthand + "`, " + name
 		}
-		if kind := f.Value.Type(); kind != "bool" {
+		kind, usage := pflag.UnquoteUsage(f)
+		if kind != "" {
 			name += " " + kind
 		}
 		def := ""
 		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" && f.DefValue != "0" {
 			def = "`" + f.DefValue + "`"
 		}
-		rows += fmt.Sprintf("| %s` | %s | %s |\n", name, def, strings.ReplaceAll(f.Usage, "|", "\\|"))
+		rows += fmt.Sprintf("| %s` | %s | %s |\n", name, def, strings.ReplaceAll(usage, "|", "\\|"))
 	})
 	if rows != "" {
 		fmt.Fprintf(b, "| flag | default | |\n| --- | --- | --- |\n%s\n", rows)
