@@ -37,7 +37,7 @@ func (b *testBundle) reference(in outbox.Intent, key string, generation int) str
 // is looked at in the ledger.
 func TestEveryWayGivesEveryAnswer(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(b *testBundle, w way) {
+	eachWay(t, func(t *testing.T, b *testBundle, w way) {
 		paid := json.RawMessage(`{"status":"paid","fee":7}`)
 		in := charge("1042", 24000)
 		ref := b.reference(in, `["1042"]`, 1)
@@ -148,7 +148,7 @@ func TestConflictNamesEachDifferingField(t *testing.T) {
 // still open, and held up by its lock on the intent.
 func TestBusyIsAnsweredWhileTheOtherTransactionIsOpen(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(b *testBundle, w way) {
+	eachWay(t, func(t *testing.T, b *testBundle, w way) {
 		for _, in := range []outbox.Intent{charge("1", 1), search("rain")} {
 			patient := in
 			in.NoWait = true
@@ -208,7 +208,7 @@ func TestNoWaitLeavesTheLockTimeoutAsItWas(t *testing.T) {
 // By default the second waits for the first, as a unique constraint does.
 func TestTheSecondWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(b *testBundle, w way) {
+	eachWay(t, func(t *testing.T, b *testBundle, w way) {
 		type result struct {
 			answer outbox.Answer
 			err    error
@@ -282,7 +282,7 @@ func TestGetTellsTheTenantAndNobodyElse(t *testing.T) {
 
 func TestEveryRepeatIsRecorded(t *testing.T) {
 	t.Parallel()
-	eachWay(t, func(b *testBundle, w way) {
+	eachWay(t, func(t *testing.T, b *testBundle, w way) {
 		ask := func(in outbox.Intent, by string) {
 			b.t.Helper()
 			in.Principal = []string{by, "host"}

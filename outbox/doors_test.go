@@ -49,7 +49,7 @@ var ways = []way{
 }
 
 // eachWay runs f once for every way, on a database each.
-func eachWay(t *testing.T, f func(b *testBundle, w way)) {
+func eachWay(t *testing.T, f func(t *testing.T, b *testBundle, w way)) {
 	t.Helper()
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func eachWay(t *testing.T, f func(b *testBundle, w way)) {
 			if w.name == "psql" {
 				needPsql(t)
 			}
-			f(setup(t), w)
+			f(t, setup(t), w)
 		})
 	}
 }

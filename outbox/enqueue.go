@@ -105,14 +105,25 @@ func EnqueueMany(ctx context.Context, db Querier, ins []Intent) ([]Answer, error
 // Get tells what became of a reference of a tenant: AnswerInFlight, AnswerSettled,
 // AnswerExpired or AnswerNotFound. Another tenant's reference is not found.
 func Get(ctx context.Context, db Querier, tenant, reference string) (Answer, error) {
+	if !storable(tenant) || !storable(reference) {
+		return notFound(), nil
+	}
 	rows, err := db.Query(ctx, statusSQL, tenant, reference)
 	return one(pgxRows{rows}, err, "status")
 }
 
 // GetSQL is Get for database/sql.
 func GetSQL(ctx context.Context, db SQLQuerier, tenant, reference string) (Answer, error) {
+	if !storable(tenant) || !storable(reference) {
+		return notFound(), nil
+	}
 	rows, err := db.QueryContext(ctx, statusSQL, tenant, reference)
 	return one(rows, err, "status")
+}
+
+// notFound answers for what cannot be in any database.
+func notFound() Answer {
+	return Answer{Kind: AnswerNotFound, Hint: "No intent of this tenant has that reference."}
 }
 
 // request is an intent as outbox.enqueue_many reads it.
@@ -167,7 +178,7 @@ func timeOrNull(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}
-	s := t.Format(time.RFC3339Nano)
+	s := t.UTC().Format(time.RFC3339Nano) // an offset of seconds could not be written
 	return &s
 }
 

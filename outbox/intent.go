@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/outbox-worker/outbox-worker/outbox/canonical"
 )
@@ -103,6 +105,9 @@ type prepared struct {
 
 // prepare canonicalises the payload on the caller's side, so that the database need not.
 func (in Intent) prepare() (prepared, error) {
+	if a := in.unstorable(); a != nil {
+		return prepared{refusal: a}, nil
+	}
 	text, err := payloadText(in.Payload)
 	if err != nil {
 		return prepared{}, fmt.Errorf("outbox: payload of %s: %w", in.Operation, err)
@@ -120,6 +125,33 @@ func (in Intent) prepare() (prepared, error) {
 	}
 	sum := canonical.Digest(canon)
 	return prepared{payload: string(canon), digest: sum[:]}, nil
+}
+
+// unstorable refuses what the database would not take: its error would take the caller's
+// transaction along.
+func (in Intent) unstorable() *Answer {
+	texts := append([]string{
+		in.Tenant, in.Operation, in.OperationID, in.Subject, in.Task, in.Parent, in.Supersedes, in.Compensates, in.Trace,
+	}, in.Principal...)
+	for _, text := range texts {
+		if !storable(text) {
+			return &Answer{
+				Kind: AnswerRefused, Code: "text_invalid",
+				Hint: fmt.Sprintf("Give text in UTF-8, without U+0000: %+q is not.", text),
+			}
+		}
+	}
+	for _, t := range []time.Time{in.NotBefore, in.Deadline} {
+		if year := t.UTC().Year(); year < 1 || year > 9999 {
+			return &Answer{Kind: AnswerRefused, Code: "time_out_of_range", Hint: "Give a time in the years 1 to 9999, or none."}
+		}
+	}
+	return nil
+}
+
+// storable reports whether Postgres can hold the text.
+func storable(text string) bool {
+	return utf8.ValidString(text) && strings.IndexByte(text, 0) < 0
 }
 
 func payloadText(payload any) ([]byte, error) {

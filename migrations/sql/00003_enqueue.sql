@@ -127,7 +127,7 @@ BEGIN
     CASE
         WHEN r.tenant IS NULL OR r.tenant = '' OR length(r.tenant) > 255 THEN
             p.code := 'tenant_invalid'; p.hint := 'Give a tenant of 1 to 255 characters.';
-        WHEN r.operation IS NULL THEN
+        WHEN r.operation IS NULL OR r.operation = '' THEN
             p.code := 'operation_missing'; p.hint := 'Give the operation with its version, as in charge_card.v1.';
         WHEN r.payload IS NULL THEN
             p.code := 'payload_missing'; p.path := ''; p.hint := 'Give a JSON object.';
@@ -135,6 +135,8 @@ BEGIN
             p.code := 'operation_id_invalid'; p.hint := 'Give an operation id of 1 to 255 characters, created and stored before the first attempt.';
         WHEN length(r.subject) > 255 OR length(r.task) > 255 OR length(r.trace) > 255 THEN
             p.code := 'text_too_long'; p.hint := 'subject, task and trace take 255 characters each.';
+        WHEN cardinality(r.principal) > 0 AND (array_ndims(r.principal) > 1 OR array_lower(r.principal, 1) <> 1) THEN
+            p.code := 'principal_invalid'; p.hint := 'Give the principals as a plain list.';
         WHEN cardinality(r.principal) > 16 OR length(array_to_string(r.principal, '')) > 1024 OR array_position(r.principal, NULL) IS NOT NULL THEN
             p.code := 'principal_invalid'; p.hint := 'Give at most 16 principals, 1,024 characters in all, none null.';
         WHEN r.priority NOT BETWEEN -100 AND 100 THEN
@@ -217,6 +219,7 @@ LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     p outbox.prepared := outbox.refusal(r);
     c outbox.catalog;
+    doc json;
 BEGIN
     IF p.code IS NOT NULL THEN
         RETURN p;
@@ -255,7 +258,15 @@ BEGIN
     ELSIF r.digest <> outbox.digest(r.payload) THEN
         p.code := 'digest_mismatch';
     ELSE
-        p.payload := r.payload;
+        BEGIN
+            doc := r.payload;
+            p.payload := r.payload;
+            IF json_typeof(doc) <> 'object' THEN
+                p.code := 'not_an_object'; p.path := '';
+            END IF;
+        EXCEPTION WHEN invalid_text_representation OR statement_too_complex THEN
+            p.code := 'invalid_json'; p.path := '';
+        END;
     END IF;
     IF p.code IS NOT NULL THEN
         p.hint := CASE p.code
@@ -402,7 +413,7 @@ END $$;
 COMMENT ON FUNCTION outbox.insert_intent IS 'Writes the intent and its outbox row; null when that generation of the key exists.';
 
 -- +goose StatementBegin
-CREATE FUNCTION outbox.supersede(r outbox.request, p outbox.prepared, head outbox.heads, INOUT supersedes_id bigint, OUT code text, OUT hint text)
+CREATE FUNCTION outbox.supersede(r outbox.request, p outbox.prepared, latest int, acts boolean, OUT supersedes_id bigint, OUT code text, OUT hint text)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     old record;
@@ -418,7 +429,7 @@ BEGIN
             code := 'supersedes_unknown'; hint := 'No intent of this tenant has that reference.';
         WHEN outbox.reference(p.scope, old.generation) <> r.supersedes THEN
             code := 'supersedes_other_key'; hint := 'An intent supersedes one of its own operation and key.';
-        WHEN old.generation < head.generation THEN
+        WHEN old.generation < latest THEN
             supersedes_id := NULL; -- superseded before: what follows is a repeat of the latest
         WHEN old.state NOT IN ('failed_final', 'cancelled', 'exhausted') OR old.review_since IS NOT NULL THEN
             code := 'supersedes_not_proven';
@@ -426,7 +437,7 @@ BEGIN
                 CASE WHEN old.review_since IS NOT NULL THEN ' and in review' ELSE '' END);
         ELSE
             supersedes_id := old.id;
-            IF old.open THEN
+            IF old.open AND acts THEN
                 DELETE FROM outbox.outbox o WHERE o.intent_id = old.id AND o.state = 'exhausted';
                 IF NOT FOUND THEN
                     code := 'supersedes_not_proven'; hint := 'It was replayed just now; ask for its status.';
@@ -439,7 +450,7 @@ BEGIN
     END CASE;
 END $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION outbox.supersede IS 'Decides, under the head''s lock, whether a new generation may replace the one named; closes an exhausted one so that nobody can replay it.';
+COMMENT ON FUNCTION outbox.supersede IS 'Decides whether a new generation may replace the one named. acts, under the head''s lock: and closes an exhausted one, so that nobody can replay it.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.record(r outbox.request, p outbox.prepared) RETURNS outbox.answer
@@ -462,13 +473,22 @@ BEGIN
         RETURN outbox.repeat_of(outbox.reference(p.scope, coalesce(head.generation, 1)), r, p);
     END IF;
 
+    -- A refusal leaves nothing behind and holds nobody up, so it is looked for first.
+    IF r.supersedes IS NOT NULL THEN
+        SELECT * INTO head FROM outbox.heads h WHERE h.scope = sha256(p.scope);
+        SELECT * INTO decided FROM outbox.supersede(r, p, coalesce(head.generation, 1), false);
+        IF decided.code IS NOT NULL THEN
+            RETURN outbox.refused(decided.code, NULL, decided.hint);
+        END IF;
+    END IF;
+
     -- Several generations: who decides holds the head until commit.
     INSERT INTO outbox.heads AS h (started_at, generation, scope) VALUES (clock_timestamp(), 1, sha256(p.scope))
     ON CONFLICT ON CONSTRAINT heads_pkey DO UPDATE SET generation = h.generation
     RETURNING * INTO head;
 
     IF r.supersedes IS NOT NULL THEN
-        SELECT * INTO decided FROM outbox.supersede(r, p, head, NULL);
+        SELECT * INTO decided FROM outbox.supersede(r, p, head.generation, true);
         IF decided.code IS NOT NULL THEN
             RETURN outbox.refused(decided.code, NULL, decided.hint);
         END IF;
