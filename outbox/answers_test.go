@@ -121,19 +121,27 @@ func TestConflictNamesEachDifferingField(t *testing.T) {
 		claim, payload string
 		want           []string
 	}{
-		{"members added, gone and changed, at any depth",
+		{
+			"members added, gone and changed, at any depth",
 			`{"order": "1", "same": 1.0, "new": 1, "text": "b", "type": "1", "null": 0, "deep": {"a": {"b/c~d": [1, 3, {"x": 2}]}}, "list": [1, 2]}`,
-			[]string{"/deep/a/b~1c~0d/1", "/deep/a/b~1c~0d/2/x", "/gone", "/list/2", "/new", "/null", "/text", "/type"}},
-		{"a whole value of another type",
+			[]string{"/deep/a/b~1c~0d/1", "/deep/a/b~1c~0d/2/x", "/gone", "/list/2", "/new", "/null", "/text", "/type"},
+		},
+		{
+			"a whole value of another type",
 			`{"order": "1", "same": 1, "gone": 1, "text": "a", "type": 1, "null": null, "deep": {"a": []}, "list": {"0": 1}}`,
-			[]string{"/deep/a", "/list"}},
-		{"null is not the same as missing",
+			[]string{"/deep/a", "/list"},
+		},
+		{
+			"null is not the same as missing",
 			`{"order": "1", "same": 1, "gone": 1, "text": "a", "type": 1, "deep": {"a": {"b/c~d": [1, 2, {"x": 1}]}}, "list": [1, 2, 3]}`,
-			[]string{"/null"}},
-		{"sixteen at most",
+			[]string{"/null"},
+		},
+		{
+			"sixteen at most",
 			`{"order": "1", "same": 1, "gone": 1, "text": "a", "type": 1, "null": null, "deep": {"a": {"b/c~d": [1, 2, {"x": 1}]}},
 			  "list": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]}`,
-			strings.Fields("/list/3 /list/4 /list/5 /list/6 /list/7 /list/8 /list/9 /list/10 /list/11 /list/12 /list/13 /list/14 /list/15 /list/16 /list/17 /list/18")},
+			strings.Fields("/list/3 /list/4 /list/5 /list/6 /list/7 /list/8 /list/9 /list/10 /list/11 /list/12 /list/13 /list/14 /list/15 /list/16 /list/17 /list/18"),
+		},
 	} {
 		in := outbox.Intent{Tenant: "acme", Operation: "charge.v1", Payload: raw("%s", x.payload)}
 		for by, a := range map[string]outbox.Answer{"Go": b.enqueue(in), "SQL": b.sqlEnqueue(in)} {

@@ -126,6 +126,7 @@ func poolDoor(b *testBundle) door { return pool{b} }
 func (d pool) enqueue(in outbox.Intent) (outbox.Answer, error) {
 	return outbox.Enqueue(d.b.ctx, d.b.app, in)
 }
+
 func (d pool) note(text string) error { _, err := d.b.app.Exec(d.b.ctx, insertNote, text); return err }
 func (d pool) commit() error          { return nil }
 func (d pool) rollback() error        { return nil }
@@ -147,6 +148,7 @@ func sqlDoor(b *testBundle) door {
 func (d sqlTx) enqueue(in outbox.Intent) (outbox.Answer, error) {
 	return outbox.EnqueueSQL(d.ctx, d.Tx, in)
 }
+
 func (d sqlTx) note(text string) error { _, err := d.ExecContext(d.ctx, insertNote, text); return err }
 func (d sqlTx) commit() error          { return d.Commit() }
 func (d sqlTx) rollback() error        { return ended(d.Rollback(), sql.ErrTxDone) }

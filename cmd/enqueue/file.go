@@ -338,8 +338,10 @@ func (l *load) finish(ctx context.Context, err error) error {
 // the JSON lines.
 func (l *load) summarise() error {
 	total, table := 0, [][]string{{"ANSWER", "LINES"}}
-	for _, kind := range []outbox.AnswerKind{outbox.AnswerAccepted, outbox.AnswerInFlight, outbox.AnswerSettled, outbox.AnswerExpired,
-		outbox.AnswerConflict, outbox.AnswerBusy, outbox.AnswerRefused} {
+	for _, kind := range []outbox.AnswerKind{
+		outbox.AnswerAccepted, outbox.AnswerInFlight, outbox.AnswerSettled, outbox.AnswerExpired,
+		outbox.AnswerConflict, outbox.AnswerBusy, outbox.AnswerRefused,
+	} {
 		if n := l.counts[kind]; n > 0 {
 			total += n
 			table = append(table, []string{string(kind), strconv.Itoa(n)})

@@ -81,8 +81,10 @@ func (r record) intent(now func() time.Time) (outbox.Intent, error) {
 	if r.Payload != nil {
 		in.Payload = json.RawMessage(r.Payload)
 	}
-	for _, text := range append([]string{r.Tenant, r.Operation, r.OperationID, r.Subject, r.Task, r.Parent, r.Supersedes,
-		r.Compensates, r.Trace}, r.Principal...) {
+	for _, text := range append([]string{
+		r.Tenant, r.Operation, r.OperationID, r.Subject, r.Task, r.Parent, r.Supersedes,
+		r.Compensates, r.Trace,
+	}, r.Principal...) {
 		if strings.ContainsRune(text, 0) {
 			return in, fmt.Errorf("it contains U+0000, which Postgres cannot store")
 		}

@@ -94,8 +94,10 @@ func showCatalog(ctx context.Context, out cli.Output, pool *pgxpool.Pool) error 
 		if err := json.Unmarshal(r.Text, &o); err != nil {
 			return fmt.Errorf("%s, revision %d: %w", r.Operation, r.Revision, err)
 		}
-		table = append(table, []string{r.Operation, strconv.Itoa(r.Revision), string(o.Class), keyText(o.Key), r.Lane,
-			approvalText(o.Approval), yes(r.Retired), cli.Time(r.AppliedAt), r.AppliedBy})
+		table = append(table, []string{
+			r.Operation, strconv.Itoa(r.Revision), string(o.Class), keyText(o.Key), r.Lane,
+			approvalText(o.Approval), yes(r.Retired), cli.Time(r.AppliedAt), r.AppliedBy,
+		})
 	}
 	if out.JSON {
 		return nil

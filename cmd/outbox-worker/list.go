@@ -194,8 +194,10 @@ func listIntents(ctx context.Context, out cli.Output, pool *pgxpool.Pool, f filt
 		if out.JSON {
 			return out.Encode(item)
 		}
-		table = append(table, []string{item.Reference, string(item.State), item.Operation, item.Tenant, item.Lane,
-			strconv.Itoa(item.Attempt), cli.Time(item.CreatedAt), next(item.Phase, item.NextAt)})
+		table = append(table, []string{
+			item.Reference, string(item.State), item.Operation, item.Tenant, item.Lane,
+			strconv.Itoa(item.Attempt), cli.Time(item.CreatedAt), next(item.Phase, item.NextAt),
+		})
 		return nil
 	})
 	if err != nil {

@@ -405,8 +405,10 @@ func (s *shown) printApprovals(out cli.Output) error {
 func (s *shown) printRelated(out cli.Output) error {
 	table := [][]string{{"RELATION", "REFERENCE", "STATE", "OPERATION", "GENERATION", "COMMITTED"}}
 	for _, r := range s.Related {
-		table = append(table, []string{strings.ReplaceAll(r.Relation, "_", " "), r.Reference, string(r.State), r.Operation,
-			strconv.Itoa(r.Generation), cli.Time(r.CreatedAt)})
+		table = append(table, []string{
+			strings.ReplaceAll(r.Relation, "_", " "), r.Reference, string(r.State), r.Operation,
+			strconv.Itoa(r.Generation), cli.Time(r.CreatedAt),
+		})
 	}
 	return section(out, "Related", table)
 }

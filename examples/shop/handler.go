@@ -150,8 +150,10 @@ func traceOf(r *http.Request) string {
 func (h handler) find(w http.ResponseWriter, r *http.Request) {
 	storefront := r.URL.Query().Get("storefront")
 	if !known(storefront) {
-		h.refuse(w, r, &Problem{Status: http.StatusUnprocessableEntity, Code: "storefront_missing",
-			Message: "Each storefront counts its own orders: add ?storefront=."})
+		h.refuse(w, r, &Problem{
+			Status: http.StatusUnprocessableEntity, Code: "storefront_missing",
+			Message: "Each storefront counts its own orders: add ?storefront=.",
+		})
 		return
 	}
 	id := r.PathValue("id")

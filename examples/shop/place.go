@@ -75,15 +75,19 @@ func placeIn(ctx context.Context, tx pgx.Tx, o Order, trace string) (placed Plac
 	if isNew && !inserted {
 		// The order outlived the ledger's memory of it. Charging now could be charging
 		// twice, so the new intent is rolled back.
-		return Placed{}, nil, &Problem{Status: http.StatusConflict, Code: "order_exists", Path: "/order_id",
-			Message: "This order was placed long ago; nothing was charged now. Use a new number."}
+		return Placed{}, nil, &Problem{
+			Status: http.StatusConflict, Code: "order_exists", Path: "/order_id",
+			Message: "This order was placed long ago; nothing was charged now. Use a new number.",
+		}
 	}
 	return Placed{Charge: a, Repeated: !isNew}, nil, nil
 }
 
 func differs(a outbox.Answer) *Problem {
-	return &Problem{Status: http.StatusConflict, Code: "order_differs", Differs: a.Differs,
-		Message: "Another order was placed under this number; nothing was charged for this one."}
+	return &Problem{
+		Status: http.StatusConflict, Code: "order_differs", Differs: a.Differs,
+		Message: "Another order was placed under this number; nothing was charged for this one.",
+	}
 }
 
 // The lines are written with the order or not at all: no line written means that the

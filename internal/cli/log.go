@@ -19,7 +19,7 @@ const (
 // object per line otherwise, or as cfg.Format says.
 func (e Env) Logger(w io.Writer, cfg Log) *slog.Logger {
 	if cfg.Format == LogText || cfg.Format == LogAuto && Terminal(w) {
-		return slog.New(tint.NewHandler(w, &tint.Options{Level: cfg.Level, TimeFormat: time.TimeOnly + ".000", NoColor: !e.Color(w)}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: cfg.Level, TimeFormat: time.TimeOnly + ".000", NoColor: !e.Color(w)}))
 	}
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.Level}))
 }

@@ -253,7 +253,7 @@ func (s *session) content(ctx context.Context) providers.Answer {
 
 func unanswered(ctx context.Context, err error) providers.Answer {
 	code := "connection_lost"
-	if network := (net.Error)(nil); ctx.Err() != nil || errors.As(err, &network) && network.Timeout() {
+	if network := net.Error(nil); ctx.Err() != nil || errors.As(err, &network) && network.Timeout() {
 		code = "timeout"
 	}
 	return providers.Unknown(code, "no reply to the final dot: "+clean(err.Error()))
