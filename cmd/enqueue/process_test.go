@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,10 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-worker/outbox-worker/internal/clitest"
@@ -129,35 +132,157 @@ func TestInterruptSaysWhichLineWasTheLast(t *testing.T) {
 	}
 }
 
-// The second batch waits for a key that somebody else holds. Interrupted there, it is
-// undone as a whole.
-func TestInterruptLeavesNoHalfBatch(t *testing.T) {
-	t.Parallel()
-	url := clitest.Shop(t)
-	pool := connect(t, url)
+// hold takes a key and keeps it until the test ends.
+func hold(t *testing.T, pool *pgxpool.Pool, order string) {
+	t.Helper()
 	holder, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = holder.Rollback(context.Background()) }()
+	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
 	_, err = outbox.Enqueue(t.Context(), holder, outbox.Intent{
-		Tenant: "acme", Operation: "charge_card.v1", Payload: map[string]any{"order_id": "held", "amount": 1},
+		Tenant: "acme", Operation: "charge_card.v1", Payload: map[string]any{"order_id": order, "amount": 1},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
 
-	p := start(t, url, "--ndjson", "-", "--batch", "2")
-	p.write("1", "2", "3", "held")
-	p.answer()
-	p.answer()
-	awaitBlocked(t, pool)
-	code, stderr := p.interrupt()
-	if code != 130 || !strings.Contains(stderr, "line 2 was the last one committed") {
+// The second batch waits for a key that somebody else holds. However it ends there, it
+// is undone as a whole, and the line before it is told.
+func TestNoHalfBatchIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		claim string
+		end   func(t *testing.T, p *process, pool *pgxpool.Pool) (code int, stderr string)
+		code  int
+	}{
+		{"interrupted", func(_ *testing.T, p *process, _ *pgxpool.Pool) (int, string) { return p.interrupt() }, 130},
+		{"cut off by the server", func(t *testing.T, p *process, pool *pgxpool.Pool) (int, string) {
+			_, err := pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE datname = current_database() AND application_name LIKE 'enqueue%'`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p.end()
+		}, 1},
+		{"killed", func(t *testing.T, p *process, _ *pgxpool.Pool) (int, string) {
+			if err := p.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = p.end()
+			return 0, "line 2 was the last one committed" // nobody was left to say so
+		}, 0},
+	} {
+		t.Run(test.claim, func(t *testing.T) {
+			t.Parallel()
+			url := clitest.Shop(t)
+			pool := connect(t, url)
+			hold(t, pool, "held")
+			p := start(t, url, "--ndjson", "-", "--batch", "2")
+			p.write("1", "2", "3", "held")
+			p.answer()
+			p.answer()
+			awaitBlocked(t, pool)
+			code, stderr := test.end(t, p, pool)
+			if code != test.code || !strings.Contains(stderr, "line 2 was the last one committed") {
+				t.Fatalf("exit code %d, %s", code, stderr)
+			}
+			if n := intents(t, pool); n != 2 {
+				t.Errorf("%d intents, not 2", n)
+			}
+		})
+	}
+}
+
+func TestNowaitIsBusy(t *testing.T) {
+	t.Parallel()
+	url := clitest.Shop(t)
+	hold(t, connect(t, url), "held")
+	args := []string{"--tenant", "acme", "--operation", "charge_card.v1", "--payload", `{"order_id":"held","amount":1}`, "--nowait"}
+	p := start(t, url, args...)
+	if res := p.answer(); res.Kind != outbox.AnswerBusy {
+		t.Errorf("%+v", res)
+	}
+	if code, stderr := p.end(); code != 5 || !strings.Contains(stderr, "ask again with the same key") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// The connection is cut after COMMIT was sent and before it was answered: nobody can
+// know, so nobody says. The same lines again bring the truth.
+func TestACommitInDoubtIsToldAsSuch(t *testing.T) {
+	t.Parallel()
+	url := clitest.Shop(t)
+	pool := connect(t, url)
+	p := start(t, cutAtCommit(t, url), "--ndjson", "-")
+	p.write("1", "2")
+	if err := p.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	code, stderr := p.end()
+	if code != 1 || !strings.Contains(stderr, "whether the lines after it are recorded is not known") || !strings.Contains(stderr, "run the same file again") {
+		t.Fatalf("exit code %d, %s", code, stderr)
+	}
+	again := start(t, url, "--ndjson", "-")
+	again.write("1", "2")
+	if err := again.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, stderr := again.end(); code != 0 {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	if n := intents(t, pool); n != 2 {
 		t.Errorf("%d intents, not 2", n)
+	}
+}
+
+// cutAtCommit returns the URL of a proxy that passes a COMMIT on and then hangs up on
+// the client.
+func cutAtCommit(t *testing.T, url string) string {
+	t.Helper()
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port)))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go relay(client, server)
+		}
+	}()
+	return strings.Replace(url, server, l.Addr().String(), 1)
+}
+
+// relay ends with either side; what it returns on the way matters to nobody.
+func relay(client net.Conn, address string) {
+	defer func() { _ = client.Close() }()
+	server, err := net.Dial("tcp", address)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	go func() { _, _ = io.Copy(client, server) }()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buf)
+		if n > 0 && bytes.Contains(buf[:n], []byte("commit\x00")) {
+			_ = client.Close() // first, so that no answer gets through
+			_, _ = server.Write(buf[:n])
+			return
+		}
+		if _, writeErr := server.Write(buf[:n]); err != nil || writeErr != nil {
+			return
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ func (r *recorder) one(ctx context.Context, rec record) error {
 	}
 	answer, err := r.enqueue(ctx, in)
 	if err != nil {
-		return uncertain(err)
+		return uncertain(ctx, err)
 	}
 	if r.wait && open(answer) {
 		return r.await(ctx, in.Tenant, answer)
@@ -190,10 +190,15 @@ func open(a outbox.Answer) bool {
 }
 
 // uncertain adds what to do when it is not known whether the intent was recorded.
-func uncertain(err error) error {
+func uncertain(ctx context.Context, err error) error {
+	const hint = "whether it was recorded is not known: run the same command again"
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	switch {
+	case ctx.Err() != nil:
+		return cli.Fail(cli.Interrupted, hint, "interrupted: %w", err)
+	case errors.As(err, &pg):
 		return err // the server said no
+	default:
+		return &cli.Error{Code: cli.Failure, Err: err, Hint: hint}
 	}
-	return &cli.Error{Code: cli.Failure, Err: err, Hint: "whether it was recorded is not known: run the same command again"}
 }
