@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,7 +125,8 @@ func answering(t *testing.T, status int, header http.Header, body string) (*http
 // connection. It returns false to close it.
 type scriptedServer struct {
 	*tally
-	url string
+	url         string
+	connections *atomic.Int32
 }
 
 func scripted(t *testing.T, act func(n int, conn net.Conn) bool) scriptedServer {
@@ -132,7 +134,7 @@ func scripted(t *testing.T, act func(n int, conn net.Conn) bool) scriptedServer 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := scriptedServer{&tally{}, "http://" + l.Addr().String()}
+	s := scriptedServer{&tally{}, "http://" + l.Addr().String(), new(atomic.Int32)}
 	var serving sync.WaitGroup
 	t.Cleanup(func() { l.Close(); serving.Wait() })
 	serving.Go(func() {
@@ -141,6 +143,7 @@ func scripted(t *testing.T, act func(n int, conn net.Conn) bool) scriptedServer 
 			if err != nil {
 				return
 			}
+			s.connections.Add(1)
 			serving.Go(func() { s.serve(conn, act) })
 		}
 	})
