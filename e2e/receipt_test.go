@@ -1,0 +1,116 @@
+package e2e_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/outbox-worker/outbox-worker/internal/simulator"
+	"github.com/outbox-worker/outbox-worker/outbox"
+)
+
+// receiptOf waits for the receipt of a charge and returns its reference, which is the
+// Message-ID's.
+func (b *bundle) receiptOf(reference string) string {
+	b.t.Helper()
+	const receipt = `(SELECT f.reference FROM outbox.intents f JOIN outbox.intents i ON i.id = f.parent_id
+		JOIN outbox.catalog c ON c.id = f.catalog_id WHERE i.reference = $1 AND c.name = 'send_receipt')`
+	b.await(receipt+" IS NOT NULL", reference)
+	return value[string](b, receipt, reference)
+}
+
+// oneMail compares the mail server's count with one mail: by Message-ID and by recipient.
+func (b *bundle) oneMail(receipt, to string) {
+	b.t.Helper()
+	mails := b.sim.Effects(simulator.Mail)
+	byID, byRecipient := 0, 0
+	for _, m := range mails {
+		if m.Reference == receipt {
+			byID++
+		}
+		if slices.Contains(m.Mail.To, to) {
+			byRecipient++
+		}
+	}
+	if byID != 1 || byRecipient != 1 {
+		b.t.Errorf("%d mails under the receipt's Message-ID and %d to %s, want one", byID, byRecipient, to)
+	}
+}
+
+// A receipt goes out once for a charge, whoever dies between the two and however often
+// the charge is asked for.
+func TestAReceiptIsSentOnceAlthoughTheWorkerDiesBetweenChargeAndReceipt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withTimes(patientCall, patientLease))
+	o := full("1")
+	reference := b.charge(o)
+	victim := b.hookedWorker("victim", afterSettle, reference, "OUTBOX_WORKER__IDLE_POLL=1h")
+	victim.await(b)
+	b.again(o, reference, outbox.AnswerSettled, outbox.Succeeded)
+	victim.kill()
+	b.again(o, reference, outbox.AnswerSettled, outbox.Succeeded)
+	if n := len(b.sim.Effects(simulator.Mail)); n != 0 {
+		t.Fatalf("%d mails before anybody could have created the receipt", n)
+	}
+
+	b.worker("other")
+	receipt := b.receiptOf(reference)
+	b.again(o, reference, outbox.AnswerSettled, outbox.Succeeded)
+	b.state(receipt, outbox.Succeeded)
+	b.again(o, reference, outbox.AnswerSettled, outbox.Succeeded)
+	b.quiet()
+	b.oneMail(receipt, o.Email)
+	b.counted(simulator.Charges, reference, 1, 1)
+	b.compare()
+}
+
+func TestAReceiptWaitsForTheMailServerAndIsSentOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withTimes(patientCall, patientLease))
+	b.sim.MailDown()
+	b.worker("worker")
+	o := full("1")
+	reference := b.charge(o)
+	b.state(reference, outbox.Succeeded)
+	receipt := b.receiptOf(reference)
+	// It has been tried in vain several times, which costs the charge nothing.
+	b.await(`(SELECT sends >= 3 FROM outbox.outbox o JOIN outbox.intents i ON i.id = o.intent_id WHERE i.reference = $1)`, receipt)
+	b.again(o, reference, outbox.AnswerSettled, outbox.Succeeded)
+	if n := b.sim.Requests(simulator.Mail, ""); n != 0 {
+		t.Errorf("%d mails reached a server that is down", n)
+	}
+
+	b.must(b.sim.MailUp(b.ctx))
+	b.state(receipt, outbox.Succeeded)
+	b.quiet()
+	b.oneMail(receipt, o.Email)
+	b.counted(simulator.Mail, receipt, 1, 1)
+	if n := b.sim.Recipients(o.Email); n != 1 {
+		t.Errorf("the recipient was named %d times, want 1", n)
+	}
+	b.counted(simulator.Charges, reference, 1, 1)
+	b.compare()
+}
+
+// A mail server cannot be asked whether it took a mail, and knows no keys: a worker that
+// dies after the final dot leaves a receipt of which nobody knows, and no second one.
+func TestAReceiptWhoseWorkerDiesAtTheDotIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withTimes(killCall, killLease))
+	o := full("1")
+	reply := b.sim.Hold(simulator.Mail, "", simulator.AfterEffect)
+	victim := b.worker("victim")
+	reference := b.charge(o)
+	b.atProvider(func(s simulator.Snapshot) bool { return s.Held(simulator.Mail, "") == 1 })
+	victim.kill()
+	receipt := b.receiptOf(reference)
+
+	b.worker("other")
+	b.unsure(receipt)
+	reply()
+	b.again(o, reference, outbox.AnswerSettled, outbox.Succeeded)
+	b.state(b.charge(plain("2")), outbox.Succeeded)
+	b.quiet()
+	b.oneMail(receipt, o.Email)
+	b.counted(simulator.Mail, receipt, 1, 1)
+	b.counted(simulator.Charges, reference, 1, 1)
+}
