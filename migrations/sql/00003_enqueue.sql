@@ -31,7 +31,8 @@ CREATE TYPE outbox.prepared AS (
     scope          bytea,
     key            text,
     payload        text,
-    digest         bytea
+    digest         bytea,
+    retired        boolean
 );
 COMMENT ON TYPE outbox.prepared IS 'A request under the rules of its operation: refused with a code, or ready to be recorded.';
 
@@ -226,12 +227,13 @@ BEGIN
     END IF;
 
     SELECT * INTO c FROM outbox.catalog k WHERE k.operation = r.operation ORDER BY k.revision DESC LIMIT 1;
-    IF NOT FOUND OR c.retired THEN
-        p.code := CASE WHEN c.retired THEN 'operation_retired' ELSE 'operation_unknown' END;
+    IF NOT FOUND THEN
+        p.code := 'operation_unknown';
         p.hint := format('%s is not offered: see outbox-worker catalog show.', r.operation);
         RETURN p;
     END IF;
     p.catalog_id := c.id;
+    p.retired := c.retired;
 
     IF r.parent IS NOT NULL THEN
         SELECT i.id INTO p.parent_id FROM outbox.intents i WHERE i.reference = r.parent AND i.tenant = r.tenant;
@@ -463,6 +465,20 @@ DECLARE
     by_window boolean;
     replaced bigint;
 BEGIN
+    IF p.retired THEN
+        -- It still answers for what it has. What would be new is undone.
+        BEGIN
+            p.retired := false;
+            a := outbox.record(r, p);
+            IF a.answer <> 'accepted' THEN
+                RETURN a;
+            END IF;
+            RAISE SQLSTATE 'OBRET';
+        EXCEPTION WHEN SQLSTATE 'OBRET' THEN
+            RETURN outbox.refused('operation_retired', NULL, format('%s takes nothing new: see outbox-worker catalog show.', r.operation));
+        END;
+    END IF;
+
     by_window := p.key LIKE '{"arguments":%' OR p.key LIKE '{"key":{"arguments":%';
     IF NOT by_window AND r.supersedes IS NULL THEN
         a := outbox.insert_intent(r, p, 1, NULL);
@@ -496,10 +512,12 @@ BEGIN
         head.generation := head.generation + CASE WHEN replaced IS NULL THEN 0 ELSE 1 END;
     ELSE
         -- The window slides from the generation's first intent, and a new one opens
-        -- only when the last is settled as well: never while it is open or unknown.
+        -- only when the last is settled as well: never while it is open, unknown or in review.
         latest := outbox.answer_of(r.tenant, outbox.reference(p.scope, head.generation));
         IF latest.settled_at IS NOT NULL
-           AND clock_timestamp() >= head.started_at + (SELECT c.window_length FROM outbox.catalog c WHERE c.id = p.catalog_id) THEN
+           AND clock_timestamp() >= head.started_at + (SELECT c.window_length FROM outbox.catalog c WHERE c.id = p.catalog_id)
+           AND NOT EXISTS (SELECT FROM outbox.outbox o JOIN outbox.intents i ON i.id = o.intent_id
+                           WHERE i.reference = latest.reference AND o.review_since IS NOT NULL) THEN
             head.generation := head.generation + 1;
         END IF;
     END IF;
