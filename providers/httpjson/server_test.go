@@ -94,6 +94,12 @@ func (c *tally) add(r *http.Request, body []byte) int {
 	return c.requests
 }
 
+func (c *tally) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests
+}
+
 func (c *tally) want(t *testing.T, requests int) {
 	t.Helper()
 	c.mu.Lock()
