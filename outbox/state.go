@@ -45,9 +45,14 @@ const (
 	ResolvedNotRun     Event = "resolved_not_executed"
 	Replayed           Event = "replayed"
 	Superseded         Event = "superseded"
+	LedgerMoved        Event = "ledger_moved" // to another timeline, which may have forgotten a claim
 
 	LateAnswer       Event = "late_answer" // of an attempt that is no longer the one in question
 	Probed           Event = "probed"      // asked the provider and learnt nothing that decides
+	Resent           Event = "resent"      // the same request under the same key, to learn the outcome
+	ReviewOpened     Event = "review_opened"
+	ReviewClaimed    Event = "review_claimed"
+	ReviewReleased   Event = "review_released"
 	FollowOnsCreated Event = "follow_ons_created"
 	FollowOnRejected Event = "follow_on_rejected"
 	Noted            Event = "noted"
@@ -67,6 +72,7 @@ var next = map[State]map[Event]State{
 		CancelRequested: Cancelled,
 		DeadlinePassed:  FailedFinal,
 		InputRejected:   FailedFinal,
+		LedgerMoved:     OutcomeUnknown,
 	},
 	Executing: {
 		ProviderAccepted: Succeeded,
@@ -82,6 +88,7 @@ var next = map[State]map[Event]State{
 		InputRejected:   FailedFinal,
 		AttemptsUsed:    Exhausted,
 		PinsDiffer:      NeedsReview,
+		LedgerMoved:     OutcomeUnknown,
 	},
 	OutcomeUnknown: {
 		ProviderAccepted:   Succeeded,       // its own late answer
@@ -105,7 +112,9 @@ var next = map[State]map[Event]State{
 }
 
 // recordedOnly are the events that leave the state as it is, whatever it is.
-var recordedOnly = []Event{LateAnswer, Probed, FollowOnsCreated, FollowOnRejected, Noted}
+var recordedOnly = []Event{
+	LateAnswer, Probed, Resent, ReviewOpened, ReviewClaimed, ReviewReleased, FollowOnsCreated, FollowOnRejected, Noted,
+}
 
 // Next returns the state that follows s on e, and false when e cannot happen in s.
 func (s State) Next(e Event) (State, bool) {

@@ -14,8 +14,9 @@ CREATE TYPE outbox.event AS ENUM (
     'approved', 'rejected', 'approval_expired', 'claimed', 'cancelled', 'deadline_passed', 'input_rejected',
     'pins_differ', 'provider_accepted', 'provider_refused', 'not_sent', 'no_answer', 'lease_expired',
     'attempts_used', 'found', 'found_refused', 'proven_absent', 'not_proven', 'contradicted',
-    'resolved_succeeded', 'resolved_failed', 'resolved_not_executed', 'replayed', 'superseded',
-    'late_answer', 'probed', 'follow_ons_created', 'follow_on_rejected', 'noted'
+    'resolved_succeeded', 'resolved_failed', 'resolved_not_executed', 'replayed', 'superseded', 'ledger_moved',
+    'late_answer', 'probed', 'resent', 'review_opened', 'review_claimed', 'review_released',
+    'follow_ons_created', 'follow_on_rejected', 'noted'
 );
 COMMENT ON TYPE outbox.event IS 'Why a state changed. From late_answer on: recorded without a change of state.';
 
@@ -28,12 +29,13 @@ CREATE TABLE outbox.ledger (
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     system_identifier bigint,
     timeline          int,
+    database          text,
     only_row          boolean     NOT NULL DEFAULT true,
     id                uuid        NOT NULL DEFAULT gen_random_uuid(),
     CONSTRAINT ledger_pkey PRIMARY KEY (only_row),
     CONSTRAINT ledger_one_row CHECK (only_row)
 );
-COMMENT ON TABLE outbox.ledger IS 'One row: this ledger''s random id, which goes into every reference so that a second ledger on the same provider account cannot collide, and the server it last ran on.';
+COMMENT ON TABLE outbox.ledger IS 'One row: this ledger''s random id, which goes into every reference so that a second ledger on the same provider account cannot collide, and the server and database it last ran on.';
 INSERT INTO outbox.ledger DEFAULT VALUES;
 
 CREATE TABLE outbox.lanes (
@@ -131,6 +133,7 @@ CREATE TABLE outbox.outbox (
     deadline        timestamptz,
     first_sent_at   timestamptz,
     unknown_since   timestamptz,
+    send_before     timestamptz,
     review_since    timestamptz,
     lane            int              NOT NULL,
     catalog_id      int              NOT NULL,
@@ -167,7 +170,7 @@ CREATE TABLE outbox.outbox (
     CONSTRAINT outbox_pinned_once_sent CHECK (sends = 0 OR (account IS NOT NULL AND preset IS NOT NULL AND request_hash IS NOT NULL)),
     CONSTRAINT outbox_attempt_counts CHECK (attempt >= sends AND sends >= 0 AND probes >= 0)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; committed with it, gone when it is settled. attempt numbers every send and probe and fences every later write; account, preset and request_hash are pinned by the first claim.';
+COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; committed with it, gone when it is settled. attempt numbers every send and probe and fences every later write; account, preset and request_hash are pinned by the first claim. send_before: proven absent only for as long as the provider remembers the key, so not sent after it. holder of an unknown attempt is null once its worker has reported.';
 -- Column order serves the releaser: lane, phase, then tenant by tenant (fairness), the
 -- urgent first, the oldest first. Expired leases of either kind are a range of it too.
 CREATE INDEX outbox_due_idx ON outbox.outbox (lane, phase, tenant, rank, next_at);
@@ -217,6 +220,7 @@ RETURN CASE event
     WHEN 'resolved_not_executed' THEN from_state = 'needs_review' AND to_state = 'failed_retryable'
     WHEN 'replayed' THEN from_state = 'exhausted' AND to_state = 'failed_retryable'
     WHEN 'superseded' THEN from_state = 'exhausted' AND to_state = 'exhausted'
+    WHEN 'ledger_moved' THEN from_state IN ('accepted', 'failed_retryable') AND to_state = 'outcome_unknown'
     ELSE from_state = to_state
 END;
 COMMENT ON FUNCTION outbox.legal IS 'Whether an event may lead from one state to the other: docs/state-machine.md.';
