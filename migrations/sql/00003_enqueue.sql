@@ -570,6 +570,25 @@ END $$;
 COMMENT ON FUNCTION outbox.enqueue IS 'Records an intent in the caller''s transaction: the effect happens if and only if that commits. Always answers, at READ COMMITTED, and leaves the transaction usable. See docs/enqueue-from-sql.md.';
 
 -- +goose StatementBegin
+CREATE FUNCTION outbox.prepare_element(element json, OUT r outbox.request, OUT p outbox.prepared)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    BEGIN
+        r := json_populate_record(NULL::outbox.request, element);
+    EXCEPTION WHEN data_exception THEN
+        p.hint := SQLERRM || '. ';
+    END;
+    IF p.hint IS NOT NULL OR json_typeof(element) <> 'object' THEN
+        p.code := 'request_invalid';
+        p.hint := concat(p.hint, 'Give an object whose members have the names and types of outbox.enqueue''s parameters.');
+    ELSE
+        p := outbox.prepare(r);
+    END IF;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION outbox.prepare_element IS 'One element of a bulk as a request, prepared.';
+
+-- +goose StatementBegin
 CREATE FUNCTION outbox.enqueue_many(requests json) RETURNS SETOF outbox.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -579,11 +598,9 @@ DECLARE
 BEGIN
     -- In the order of the keys, so that two bulks cannot deadlock; answered in the order given.
     FOR item IN
-        SELECT q.n, q.r, q.p FROM (
-            SELECT e.n, e.r, outbox.prepare(e.r) AS p
-            FROM (SELECT j.n, json_populate_record(NULL::outbox.request, j.value) AS r
-                  FROM json_array_elements(requests) WITH ORDINALITY j(value, n)) e
-        ) q ORDER BY (q.p).scope, q.n
+        SELECT j.n, e.r, e.p
+        FROM json_array_elements(requests) WITH ORDINALITY j(value, n), outbox.prepare_element(j.value) e
+        ORDER BY (e.p).scope, j.n
     LOOP
         IF (item.p).code IS NOT NULL THEN
             a := outbox.refused((item.p).code, (item.p).path, (item.p).hint);
@@ -595,7 +612,7 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(answers);
 END $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION outbox.enqueue_many IS 'outbox.enqueue for an array of requests, one answer each, in their order.';
+COMMENT ON FUNCTION outbox.enqueue_many IS 'outbox.enqueue for an array of requests (objects with its parameters, nowait apart), one answer each, in their order.';
 
 CREATE FUNCTION outbox.status(tenant text, reference text) RETURNS outbox.answer
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -624,7 +641,7 @@ END $$;
 COMMENT ON FUNCTION outbox.enqueue_follow_on IS 'Records a follow-on of a succeeded intent under the key (parent reference, name); for the worker.';
 
 -- +goose Down
-DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.enqueue, outbox.record, outbox.supersede,
+DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.prepare_element, outbox.enqueue, outbox.record, outbox.supersede,
     outbox.insert_intent, outbox.repeat_of, outbox.answer_of, outbox.refused, outbox.prepare, outbox.scope_of, outbox.key_of,
     outbox.refusal, outbox.differences, outbox.reference, outbox.part, outbox.base32hex;
 DROP TYPE outbox.answer, outbox.prepared, outbox.request;

@@ -1,0 +1,256 @@
+package outbox_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outbox-worker/outbox-worker/outbox"
+)
+
+func (b *testBundle) enqueueMany(db outbox.Querier, ins []outbox.Intent) []outbox.Answer {
+	b.t.Helper()
+	answers, err := outbox.EnqueueMany(b.ctx, db, ins)
+	b.must(err)
+	if len(answers) != len(ins) {
+		b.t.Fatalf("%d answers to %d intents", len(answers), len(ins))
+	}
+	return answers
+}
+
+// Thousands in one call, each with its own answer, in the order given, whatever the
+// others get.
+func TestABulkAnswersEachInOrder(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	settled := b.accept(charge("settled", 1))
+	b.settle(settled, outbox.Succeeded)
+	open := b.accept(charge("open", 1))
+	expired := b.accept(charge("expired", 1))
+	b.settle(expired, outbox.Cancelled)
+	b.trim(expired)
+	failed := b.accept(charge("failed", 1))
+	b.settle(failed, outbox.FailedFinal)
+
+	const n = 3000
+	ins, want := make([]outbox.Intent, n), make([]outbox.Answer, n)
+	at := time.Date(2031, 2, 3, 4, 5, 6, 789000, time.FixedZone("", 3600))
+	for i := range ins {
+		in := charge(fmt.Sprintf("bulk %d", i), i)
+		kind := outbox.Answer{Kind: outbox.AnswerAccepted, State: outbox.Accepted, Operation: "charge.v1"}
+		switch i % 10 {
+		case 1:
+			in, kind.Reference = charge("settled", 1), settled
+			kind.Kind, kind.State, kind.Attempt, kind.ProviderID = outbox.AnswerSettled, outbox.Succeeded, 1, "ch_1"
+		case 2:
+			in, kind.Reference = charge("open", 1), open
+			kind.Kind = outbox.AnswerInFlight
+		case 3:
+			in, kind.Reference = charge("open", 2), open
+			kind.Kind, kind.Code, kind.Differs = outbox.AnswerConflict, "payload_differs", []string{"/amount"}
+		case 4:
+			in, kind.Reference = charge("expired", 1), expired
+			kind.Kind, kind.State, kind.Attempt = outbox.AnswerExpired, outbox.Cancelled, 1
+		case 5:
+			in.Payload = raw(`{"amount": %d}`, i)
+			kind = outbox.Answer{Kind: outbox.AnswerRefused, Code: "key_field_missing", Path: "/order"}
+		case 6:
+			in.Payload = raw(`{"order": "\ud800"}`)
+			kind = outbox.Answer{Kind: outbox.AnswerRefused, Code: "lone_surrogate", Path: "/order"}
+		case 7:
+			in = search(fmt.Sprint(i))
+			in.Operation, in.Subject = "ask.v1", "ada"
+			kind.Operation = "ask.v1"
+		case 8:
+			in.Operation = "nothing.v1"
+			kind = outbox.Answer{Kind: outbox.AnswerRefused, Code: "operation_unknown"}
+		}
+		ins[i], want[i] = in, kind
+	}
+	ins[0].NotBefore, ins[0].Deadline, ins[0].Priority, ins[0].Task, ins[0].Trace = at, at.Add(time.Hour), -7, "task", "trace"
+	ins[0].Subject, ins[0].Parent, ins[0].Principal = `"sub" ü`, open, []string{"a", "b,c", `"`}
+	ins[9] = superseding(failed, "failed", 2)
+
+	tx := b.begin()
+	answers := b.enqueueMany(tx, ins)
+	for i, a := range answers {
+		if a.Kind == outbox.AnswerAccepted {
+			want[i].Reference = a.Reference // checked below
+		}
+		if told := a.Hint != ""; told == (a.Kind == outbox.AnswerAccepted || a.Kind == outbox.AnswerSettled || a.Kind == outbox.AnswerExpired) {
+			t.Fatalf("%d: hint %q to %s", i, a.Hint, a.Kind)
+		}
+		a.Hint, a.CreatedAt, a.SettledAt, a.Result = "", time.Time{}, time.Time{}, nil
+		if !reflect.DeepEqual(a, want[i]) {
+			t.Fatalf("%d:\n%+v, want\n%+v", i, a, want[i])
+		}
+	}
+	if got := answers[1].Result; string(got) != `{"status":"paid","fee":7}` {
+		t.Errorf("result %s", got)
+	}
+	b.must(tx.Commit(b.ctx))
+	accepted := n / 10 * 3 // remainders 0, 7, 9
+	b.wantRows(rows{intents: 4 + accepted, open: 1 + accepted, outcomes: 3, repeats: n / 10 * 4, heads: n/10 + 1})
+	for i := 0; i < n; i += 10 {
+		if a := b.get("acme", answers[i].Reference); a.Kind != outbox.AnswerInFlight || answers[i].Reference != b.reference(ins[i], fmt.Sprintf(`["bulk %d"]`, i), 1) {
+			t.Fatalf("%d: %+v", i, a)
+		}
+	}
+	if got := query[string](b, `SELECT concat_ws('|', not_before AT TIME ZONE 'UTC', deadline AT TIME ZONE 'UTC', priority, task, trace, subject, principal, parent_id IS NOT NULL)
+		FROM outbox.intents WHERE reference = $1`, answers[0].Reference); got != `2031-02-03 03:05:06.000789|2031-02-03 04:05:06.000789|-7|task|trace|"sub" ü|{a,"b,c","\""}|t` {
+		t.Errorf("recorded: %s", got)
+	}
+}
+
+func TestOneAndManyRecordTheSame(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	at := time.Date(2031, 2, 3, 4, 5, 6, 789000, time.UTC)
+	parent := b.accept(charge("parent", 1))
+	b.settle(parent, outbox.Succeeded)
+	in := outbox.Intent{
+		Operation: "ask.v1", Payload: raw(`{"b": [1, "é"], "a": 2.50}`), Subject: "s", Principal: []string{"p", "q"}, Task: "t",
+		NotBefore: at, Deadline: at.Add(time.Second), Priority: 100, Trace: "tr",
+	}
+	record := map[string]func(in outbox.Intent) outbox.Answer{
+		"one":          b.enqueue,
+		"many":         func(in outbox.Intent) outbox.Answer { return b.enqueueMany(b.app, []outbox.Intent{in})[0] },
+		"SQL":          b.sqlEnqueue,
+		"database/sql": func(in outbox.Intent) outbox.Answer { a, err := outbox.EnqueueSQL(b.ctx, stdlibDB(b), in); b.must(err); return a },
+	}
+	for by, enqueue := range record {
+		in.Tenant = by
+		if a := enqueue(in); a.Kind != outbox.AnswerAccepted {
+			t.Fatalf("%s: %+v", by, a)
+		}
+	}
+	rows := list[string](b, `SELECT DISTINCT (to_jsonb(i) - '{id,tenant,reference,created_at,key}'::text[])::text || ' ' || i.payload::text || replace(i.key, i.tenant, '')
+		|| (to_jsonb(o) - '{intent_id,tenant}'::text[])::text FROM outbox.intents i JOIN outbox.outbox o ON o.intent_id = i.id WHERE i.tenant <> 'acme'`)
+	if len(rows) != 1 || query[int](b, "SELECT count(*) FROM outbox.intents WHERE tenant <> 'acme'") != len(record) {
+		t.Errorf("%d kinds of rows:\n%s", len(rows), strings.Join(rows, "\n"))
+	}
+}
+
+// Within a bulk too, the first of a key is new and the others ask again.
+func TestDuplicatesWithinABulk(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ins := []outbox.Intent{
+		charge("1", 1), search("rain"), charge("1", 1), charge("1", 2), search("rain"), charge("2", 1), charge("1", 1),
+	}
+	var kinds []outbox.AnswerKind
+	for _, a := range b.enqueueMany(b.app, ins) {
+		kinds = append(kinds, a.Kind)
+	}
+	want := []outbox.AnswerKind{"accepted", "accepted", "in_flight", "conflict", "in_flight", "accepted", "in_flight"}
+	if !slices.Equal(kinds, want) {
+		t.Errorf("%v, want %v", kinds, want)
+	}
+	b.wantRows(rows{intents: 3, open: 3, repeats: 4, heads: 1})
+}
+
+func TestAnEmptyBulkAsksNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if a := b.enqueueMany(nil, nil); len(a) != 0 { // no database is needed
+		t.Errorf("%+v", a)
+	}
+	refused := b.enqueueMany(nil, []outbox.Intent{{Tenant: "acme", Operation: "charge.v1"}})
+	if refused[0].Code != "payload_missing" {
+		t.Errorf("%+v", refused)
+	}
+	if n := query[int](b, "SELECT count(*) FROM outbox.enqueue_many('[]')"); n != 0 {
+		t.Errorf("%d answers to none", n)
+	}
+	_, err := outbox.EnqueueMany(b.ctx, nil, []outbox.Intent{charge("1", 1), {Payload: func() {}}})
+	if err == nil || !strings.HasPrefix(err.Error(), "intent 1: outbox: payload") {
+		t.Errorf("a payload that is no JSON: %v", err)
+	}
+}
+
+// In plain SQL a bulk is JSON, and one bad element does not hold up the others.
+func TestABulkInSQLAnswersBadElementsToo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var got []string
+	rows, err := b.app.Query(b.ctx, `SELECT concat_ws(' ', a.answer, a.code) FROM outbox.enqueue_many($1) a`, `[
+		{"tenant": "acme", "operation": "charge.v1", "payload": "{\"order\": \"1\"}"},
+		{"tenant": "acme", "operation": "charge.v1", "payload": "{\"order\": \"2\"}", "priority": "high"},
+		{"tenant": "acme", "operation": "charge.v1", "payload": "{\"order\": \"3\"}", "deadline": "soon"},
+		{"tenant": "ac\u0000me", "operation": "charge.v1", "payload": "{\"order\": \"4\"}"},
+		{"tenant": "acme", "operation": "charge.v1", "payload": "{\"order\": \"5\"}", "principal": "ada"},
+		{"tenant": "acme", "operation": "charge.v1", "payload": "{\"order\": \"6\"}", "digest": "\\xzz"},
+		{"tenant": "acme", "operation": "charge.v1", "payload": {"order": "7", "amount": 2.0}},
+		{"tenant": "acme", "operation": "charge.v1"},
+		17, null, [], "text", {},
+		{"tenant": "acme", "operation": "charge.v1", "payload": "{\"order\": \"8\"}", "principal": ["ada"], "not_before": "2031-01-01T00:00:00Z"}
+	]`)
+	b.must(err)
+	for rows.Next() {
+		var s string
+		b.must(rows.Scan(&s))
+		got = append(got, s)
+	}
+	b.must(rows.Err())
+	want := []string{
+		"accepted", "refused request_invalid", "refused request_invalid", "refused request_invalid", "refused request_invalid", "refused request_invalid",
+		"accepted", "refused payload_missing", "refused request_invalid", "refused request_invalid", "refused request_invalid", "refused request_invalid",
+		"refused tenant_invalid", "accepted",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want\n%q", got, want)
+	}
+	if n := b.rows(); n.intents != 3 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// Two bulks with the same keys, each in the other's opposite order: one waits for the
+// other, and none is the victim of a deadlock.
+func TestBulksInOppositeOrdersDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const rounds, keys = 250, 8
+	for round := range rounds {
+		var ins []outbox.Intent
+		for k := range keys {
+			if k%2 == 0 {
+				ins = append(ins, charge(fmt.Sprintf("%d.%d", round, k), 1))
+			} else {
+				ins = append(ins, search(fmt.Sprintf("%d.%d", round, k)))
+			}
+		}
+		reversed := slices.Clone(ins)
+		slices.Reverse(reversed)
+		var both sync.WaitGroup
+		var first, second []outbox.Answer
+		var err1, err2 error
+		start := make(chan struct{})
+		both.Go(func() { <-start; first, err1 = outbox.EnqueueMany(b.ctx, b.app, ins) })
+		both.Go(func() { <-start; second, err2 = outbox.EnqueueMany(b.ctx, b.app, reversed) })
+		close(start)
+		both.Wait()
+		b.must(err1)
+		b.must(err2)
+		slices.Reverse(second)
+		accepted := 0
+		for k := range keys {
+			if first[k].Reference != second[k].Reference {
+				t.Fatalf("round %d, key %d: %+v and %+v", round, k, first[k], second[k])
+			}
+			for _, a := range []outbox.Answer{first[k], second[k]} {
+				if a.Kind == outbox.AnswerAccepted {
+					accepted++
+				}
+			}
+		}
+		if accepted != keys { // all of one bulk: they were one after the other
+			t.Fatalf("round %d: %d of %d accepted", round, accepted, keys)
+		}
+	}
+	b.wantRows(rows{intents: rounds * keys, open: rounds * keys, repeats: rounds * keys, heads: rounds * keys / 2})
+}
