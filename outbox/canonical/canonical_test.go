@@ -231,6 +231,8 @@ var refusals = []refusal{
 	{"a pair in the wrong order", `{"a":"\ude02\ud83d"}`, canonical.LoneSurrogate, "/a"},
 	{"a pair pulled apart", `{"a":"\ud83d \ude02"}`, canonical.LoneSurrogate, "/a"},
 	{"a pair with a backslash between", `{"a":"\ud83d\\\ude02"}`, canonical.LoneSurrogate, "/a"},
+	{"a high surrogate before what only looks like a low one", `{"a":"\ud83d--de02"}`, canonical.LoneSurrogate, "/a"},
+	{"a high surrogate before an escaped backslash", `{"a":"\ud83d\\de02"}`, canonical.LoneSurrogate, "/a"},
 	{"two high surrogates and a low one", `{"a":"\ud83d\ud83d\ude02"}`, canonical.LoneSurrogate, "/a"},
 	{"a surrogate in a name, at the object", `{"b":{"\ud800":1}}`, canonical.LoneSurrogate, "/b"},
 
@@ -338,8 +340,10 @@ func TestAdmitTakesManyMembersInAnyOrder(t *testing.T) {
 	if err != nil || string(got) != want.String()+"}" {
 		t.Errorf("Admit = %.100s…, %v", got, err)
 	}
-	_, err = canonical.Admit(append(src.Bytes(), `,"2500":1}`...), 1<<20)
-	refusal{code: canonical.DuplicateMember, path: "/2500"}.check(t, err)
+	for _, name := range []string{"2500", "0001", "4998", "2499"} {
+		_, err = canonical.Admit(append(src.Bytes(), fmt.Sprintf(`,"%s":1,"0000":1,"4999":1,"3000":1}`, name)...), 1<<20)
+		refusal{code: canonical.DuplicateMember, path: "/" + name}.check(t, err)
+	}
 }
 
 func TestDigest(t *testing.T) {
