@@ -422,6 +422,8 @@ END
 $$;
 -- +goose StatementEnd
 
+COMMENT ON FUNCTION outbox.filled IS 'outbox.fill, level by level.';
+
 -- +goose StatementBegin
 CREATE FUNCTION outbox.fill(doc text, defaults text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
