@@ -89,6 +89,7 @@ var next = map[State]map[Event]State{
 		AttemptsUsed:    Exhausted,
 		PinsDiffer:      NeedsReview,
 		LedgerMoved:     OutcomeUnknown,
+		Contradicted:    NeedsReview, // an older attempt turns out to have happened
 	},
 	OutcomeUnknown: {
 		ProviderAccepted:   Succeeded,       // its own late answer
@@ -106,8 +107,9 @@ var next = map[State]map[Event]State{
 		ResolvedNotRun:    FailedRetryable,
 	},
 	Exhausted: {
-		Replayed:   FailedRetryable,
-		Superseded: Exhausted, // closed: its outbox row goes, nobody can replay it
+		Replayed:     FailedRetryable,
+		Superseded:   Exhausted, // closed: its outbox row goes, nobody can replay it
+		Contradicted: NeedsReview,
 	},
 }
 

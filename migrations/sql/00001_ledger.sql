@@ -214,7 +214,7 @@ RETURN CASE event
     WHEN 'found_refused' THEN from_state = 'outcome_unknown' AND to_state = 'failed_final'
     WHEN 'proven_absent' THEN from_state = 'outcome_unknown' AND to_state = 'failed_retryable'
     WHEN 'not_proven' THEN from_state = 'outcome_unknown' AND to_state = 'needs_review'
-    WHEN 'contradicted' THEN from_state = 'outcome_unknown' AND to_state = 'needs_review'
+    WHEN 'contradicted' THEN from_state IN ('outcome_unknown', 'failed_retryable', 'exhausted') AND to_state = 'needs_review'
     WHEN 'resolved_succeeded' THEN from_state = 'needs_review' AND to_state = 'succeeded'
     WHEN 'resolved_failed' THEN from_state = 'needs_review' AND to_state = 'failed_final'
     WHEN 'resolved_not_executed' THEN from_state = 'needs_review' AND to_state = 'failed_retryable'
