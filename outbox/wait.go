@@ -46,6 +46,9 @@ func NewWaiter(db Querier) *Waiter {
 // known answer with ctx's error. An unknown reference is AnswerNotFound at once. A
 // database that does not answer is asked again until ctx ends.
 func (w *Waiter) Wait(ctx context.Context, tenant, reference string) (Answer, error) {
+	if !storable(tenant) || !storable(reference) {
+		return notFound(), nil // the query that all share would fail
+	}
 	key := waitKey{tenant, reference}
 	w.mu.Lock()
 	e := w.waiting[key]
