@@ -20,25 +20,31 @@ func TestCommandGetsServerAndItsCodeIsOurs(t *testing.T) {
 	}
 }
 
-// No Postgres has this version, and npm is out of reach.
+// noVersion is a version that no machine has and, without npm, none can get.
 const noVersion = "1"
 
+func withoutNpm(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "npm"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(filepath.ListSeparator)+os.Getenv("PATH"))
+}
+
 func TestMissingVersionIsAnError(t *testing.T) {
-	t.Setenv("npm_config_registry", "http://127.0.0.1:1")
-	t.Setenv("npm_config_fetch_retries", "0")
+	withoutNpm(t)
 	if code, err := run([]string{"-also", noVersion, "--", "true"}); code != 1 || err == nil {
 		t.Errorf("code %d, %v", code, err)
 	}
 }
 
 func TestLenientGoesOnWithoutMissingVersion(t *testing.T) {
-	t.Setenv("npm_config_registry", "http://127.0.0.1:1")
-	t.Setenv("npm_config_fetch_retries", "0")
+	withoutNpm(t)
 	script := `test -n "$` + envName + `" && test -z "$` + envName + "_" + noVersion + `" && exit 7`
-	for _, flag := range []string{"-version", "-also"} {
-		if code, err := run([]string{"-lenient", flag, noVersion, "--", "sh", "-c", script}); code != 7 || err != nil {
-			t.Errorf("%s: code %d, %v", flag, code, err)
-		}
+	code, err := run([]string{"-lenient", "-version", noVersion, "-also", noVersion, "--", "sh", "-c", script})
+	if code != 7 || err != nil {
+		t.Errorf("code %d, %v", code, err)
 	}
 }
 
