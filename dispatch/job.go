@@ -31,8 +31,13 @@ type dispatcher struct {
 	w *Worker
 }
 
-// Timeout is off: River must not cut a call short; calls have deadlines of their own.
-func (d *dispatcher) Timeout(*river.Job[dispatchArgs]) time.Duration { return -1 }
+// forgotten is when River may take a job for one whose worker has died: longer than any
+// lease can last, twice.
+const forgotten = 48 * time.Hour
+
+// Timeout cuts nothing short: calls have deadlines of their own, and no ctx of River's.
+// But without any, River would keep the jobs of dead workers as running for ever.
+func (d *dispatcher) Timeout(*river.Job[dispatchArgs]) time.Duration { return forgotten }
 
 func (d *dispatcher) Work(ctx context.Context, job *river.Job[dispatchArgs]) error {
 	l := d.w.lane(job.Args.Lane)
