@@ -117,10 +117,14 @@ func TestOneAndManyRecordTheSame(t *testing.T) {
 		NotBefore: at, Deadline: at.Add(time.Second), Priority: 100, Trace: "tr",
 	}
 	record := map[string]func(in outbox.Intent) outbox.Answer{
-		"one":          b.enqueue,
-		"many":         func(in outbox.Intent) outbox.Answer { return b.enqueueMany(b.app, []outbox.Intent{in})[0] },
-		"SQL":          b.sqlEnqueue,
-		"database/sql": func(in outbox.Intent) outbox.Answer { a, err := outbox.EnqueueSQL(b.ctx, stdlibDB(b), in); b.must(err); return a },
+		"one":  b.enqueue,
+		"many": func(in outbox.Intent) outbox.Answer { return b.enqueueMany(b.app, []outbox.Intent{in})[0] },
+		"SQL":  b.sqlEnqueue,
+		"database/sql": func(in outbox.Intent) outbox.Answer {
+			a, err := outbox.EnqueueSQL(b.ctx, stdlibDB(b), in)
+			b.must(err)
+			return a
+		},
 	}
 	for by, enqueue := range record {
 		in.Tenant = by
