@@ -52,6 +52,7 @@ operations:
         currency: {type: string, pattern: "^[A-Z]{3}$"}
     timeouts: {call: 1s, lease: 6s}
     retry: {max_attempts: 3, initial: 20ms, max: 100ms}
+    unknown: at_most_once
     review: {owner: payments}
     money: {amount: /amount, currency: /currency}
     follow_ons:
@@ -82,13 +83,22 @@ type testBundle struct {
 	pool   *pgxpool.Pool
 	sim    *simulator.Server
 	url    string
+
+	charges httpjson.Operation // what the payment provider promises
 }
+
+// What a payment provider may promise: to remember keys, to be asked, or neither.
+var (
+	remembersKeys = httpjson.Operation{Path: "/v1/charges", ThrottledIsNotSent: true, KeyMemory: 24 * time.Hour, Replay: providers.ReplaySuccessOnly}
+	canBeAsked    = httpjson.Operation{Path: "/v1/charges", ThrottledIsNotSent: true, Lookup: "/v1/charges", AbsenceIsProof: true}
+	neither       = httpjson.Operation{Path: "/v1/charges", ThrottledIsNotSent: true}
+)
 
 func setup(t testing.TB) *testBundle {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	b := &testBundle{t: t, ctx: ctx, cancel: cancel}
+	b := &testBundle{t: t, ctx: ctx, cancel: cancel, charges: remembersKeys}
 	b.url = pgtest.URL(t)
 	b.pool = b.open(8)
 	sim, err := simulator.Start(ctx, simulator.Options{})
@@ -142,9 +152,7 @@ func (b *testBundle) accounts(payments string) map[string]providers.Provider {
 		return p
 	}
 	return map[string]providers.Provider{
-		"payments": open(payments, map[string]httpjson.Operation{"charge_card": {
-			Path: "/v1/charges", KeyMemory: 24 * time.Hour, Replay: providers.ReplaySuccessOnly, ThrottledIsNotSent: true,
-		}}),
+		"payments": open(payments, map[string]httpjson.Operation{"charge_card": b.charges}),
 		"shipping": open("acct_ship", map[string]httpjson.Operation{"ship": {
 			Path: "/v1/shipments", KeyMemory: 24 * time.Hour, Replay: providers.ReplaySuccessOnly, ThrottledIsNotSent: true,
 		}}),

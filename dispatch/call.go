@@ -15,6 +15,7 @@ import (
 var (
 	errLeaseOver    = errors.New("the lease has run out")
 	errDeadlineOver = errors.New("the intent's deadline has passed")
+	errReplayOver   = errors.New("the provider may have forgotten the key")
 )
 
 // permit says whether an attempt may still write. It compares this process's clocks
@@ -59,13 +60,21 @@ func (w *Worker) attempt(ctx context.Context, l *lane, c *candidate, claimAsked 
 	w.cfg.Hooks.call(w.cfg.Hooks.BeforeSettle, reference)
 	current, err := w.record(context.WithoutCancel(ctx), s)
 	w.cfg.Hooks.call(w.cfg.Hooks.AfterSettle, reference)
-	if s.follow && s.verdict.state == outbox.Succeeded {
-		signal(w.succeeded)
-	}
-	if answer.Throttled {
-		w.pauseLane(context.WithoutCancel(ctx), l, answer)
-	}
+	w.afterSettlement(ctx, l, s)
 	w.logAttempt(ctx, l, c, s, took, current, err)
+}
+
+// afterSettlement tells the loops that go on from here.
+func (w *Worker) afterSettlement(ctx context.Context, l *lane, s settlement) {
+	switch {
+	case s.follow && s.verdict.state == outbox.Succeeded:
+		signal(w.succeeded)
+	case s.verdict.state == outbox.OutcomeUnknown:
+		signal(l.unknown)
+	}
+	if s.answer.Throttled {
+		w.pauseLane(context.WithoutCancel(ctx), l, s.answer)
+	}
 }
 
 // send performs the call under its deadline. A provider that panics may have sent.
@@ -83,14 +92,19 @@ func (w *Worker) send(c *candidate, may providers.Permit) (answer providers.Answ
 // logAttempt writes the one line of an attempt; never the payload, never the result.
 func (w *Worker) logAttempt(ctx context.Context, l *lane, c *candidate, s settlement, took time.Duration, current bool, err error) {
 	level, message := slog.LevelInfo, "attempt"
+	if s.probe {
+		message = "probe"
+	}
 	switch {
 	case err != nil:
-		level, message = slog.LevelError, "attempt whose outcome could not be recorded; its lease decides"
+		level, message = slog.LevelError, message+" whose outcome could not be recorded; its lease decides"
 	case !current:
-		level, message = slog.LevelWarn, "attempt that came too late; kept as evidence"
+		level, message = slog.LevelWarn, message+" that came too late; kept as evidence"
 	case s.answer.Alert:
 		level = slog.LevelError
-	case s.answer.Kind != providers.KindAccepted:
+	case s.verdict.state == outbox.NeedsReview:
+		level = slog.LevelError
+	case s.verdict.state != outbox.Succeeded:
 		level = slog.LevelWarn
 	}
 	attrs := []slog.Attr{
@@ -107,7 +121,7 @@ func (w *Worker) logAttempt(ctx context.Context, l *lane, c *candidate, s settle
 		}
 	}
 	if s.verdict.retryIn > 0 && !s.verdict.exhausted {
-		attrs = append(attrs, slog.Duration("retry_in", s.verdict.retryIn))
+		attrs = append(attrs, slog.Duration("again_in", s.verdict.retryIn))
 	}
 	if err != nil {
 		attrs = append(attrs, slog.Any("error", err))

@@ -29,7 +29,8 @@ type candidate struct {
 	pins      pins
 	paused    time.Duration // until its lane may send; 0: now
 	trace     string
-	expires   time.Time // its deadline, on this process's clock; zero: none
+	expires   time.Time // until when it may be sent, on this process's clock; zero: for ever
+	tooLate   bool      // its proof of absence no longer holds
 	intent    providers.Intent
 
 	revision *catalog.Revision
@@ -62,17 +63,25 @@ func (p pins) allow(account, preset string, hash []byte) (string, bool) {
 
 // loadSQL reads what may still be claimed of a job: who is no longer at that attempt
 // has been dealt with by somebody else.
+//
+// Here and below an outbox row is looked up by id in a subquery that cannot be flattened
+// (OFFSET 0, FOR UPDATE). With statistics from when the outbox was empty the planner
+// would join the other way round: through the whole outbox, and through all the ids for
+// each of its rows.
 const loadSQL = `-- name: load
 SELECT o.intent_id, o.attempt, o.state::text, o.sends, o.catalog_id, o.account, o.preset, o.request_hash,
 	greatest(extract(epoch FROM l.paused_until - clock_timestamp()), 0)::float8,
-	extract(epoch FROM o.deadline - clock_timestamp())::float8,
+	extract(epoch FROM least(o.deadline, o.send_before) - clock_timestamp())::float8, o.send_before <= clock_timestamp(),
 	i.reference, coalesce(p.reference, ''), i.tenant, coalesce(i.subject, ''), coalesce(i.trace, ''), i.payload::text
 FROM unnest($1::bigint[], $2::int[]) s(id, attempt)
-JOIN outbox.outbox o ON o.intent_id = s.id
+CROSS JOIN LATERAL (
+	SELECT * FROM outbox.outbox o
+	WHERE o.intent_id = s.id AND o.attempt = s.attempt AND o.state IN ('accepted', 'failed_retryable')
+	OFFSET 0
+) o
 JOIN outbox.intents i ON i.id = s.id
 JOIN outbox.lanes l ON l.id = o.lane
-LEFT JOIN outbox.intents p ON p.id = i.parent_id
-WHERE o.attempt = s.attempt AND o.state IN ('accepted', 'failed_retryable')`
+LEFT JOIN outbox.intents p ON p.id = i.parent_id`
 
 func load(ctx context.Context, db batchSender, tickets []ticket) ([]*candidate, error) {
 	ids, attempts := columns(tickets)
@@ -80,13 +89,15 @@ func load(ctx context.Context, db batchSender, tickets []ticket) ([]*candidate, 
 	got, err := collect(ctx, db, loadSQL, func(row pgx.CollectableRow) (*candidate, error) {
 		var c candidate
 		var paused, left *float64
+		var tooLate *bool
 		var payload string
 		err := row.Scan(&c.ID, &c.Attempt, &c.state, &c.sends, &c.catalogID, &c.pins.account, &c.pins.preset, &c.pins.hash,
-			&paused, &left, &c.intent.Reference, &c.intent.Parent, &c.intent.Tenant, &c.intent.Subject, &c.trace, &payload)
+			&paused, &left, &tooLate, &c.intent.Reference, &c.intent.Parent, &c.intent.Tenant, &c.intent.Subject, &c.trace, &payload)
 		c.intent.Payload = json.RawMessage(payload)
 		if paused != nil {
 			c.paused = seconds(*paused)
 		}
+		c.tooLate = tooLate != nil && *tooLate
 		if left != nil {
 			// Counted from before the question, so that it errs towards not sending.
 			c.expires = asked.Add(seconds(*left))
@@ -108,11 +119,13 @@ WITH s AS (
 		AS s(id, attempt, account, preset, hash, lease)
 ), held AS (
 	SELECT o.intent_id, o.state, s.account, s.preset, s.hash, s.lease
-	FROM s JOIN outbox.outbox o ON o.intent_id = s.id
-	WHERE o.attempt = s.attempt AND o.state IN ('accepted', 'failed_retryable')
-		AND (o.deadline IS NULL OR o.deadline > clock_timestamp())
-		AND (o.account IS NULL OR (o.account = s.account AND o.preset = s.preset AND o.request_hash = s.hash))
-	FOR UPDATE OF o SKIP LOCKED
+	FROM s CROSS JOIN LATERAL (
+		SELECT o.intent_id, o.state FROM outbox.outbox o
+		WHERE o.intent_id = s.id AND o.attempt = s.attempt AND o.state IN ('accepted', 'failed_retryable')
+			AND (o.deadline IS NULL OR o.deadline > clock_timestamp())
+			AND (o.account IS NULL OR (o.account = s.account AND o.preset = s.preset AND o.request_hash = s.hash))
+		FOR UPDATE SKIP LOCKED
+	) o
 ), claimed AS (
 	UPDATE outbox.outbox o
 	SET state = 'executing', phase = 'leased', attempt = o.attempt + 1, sends = o.sends + 1,
@@ -171,11 +184,17 @@ func (c *candidate) capabilities() providers.Capabilities {
 
 // giveBackSQL undoes a release of what has not been claimed.
 const giveBackSQL = `-- name: give_back
-WITH back AS (
+WITH held AS (
+	SELECT o.intent_id
+	FROM unnest($1::bigint[], $2::int[]) s(id, attempt) CROSS JOIN LATERAL (
+		SELECT o.intent_id FROM outbox.outbox o
+		WHERE o.intent_id = s.id AND o.attempt = s.attempt AND o.phase = 'released'
+		FOR UPDATE
+	) o
+), back AS (
 	UPDATE outbox.outbox o
 	SET phase = 'due', next_at = clock_timestamp() + make_interval(secs => $3)
-	FROM unnest($1::bigint[], $2::int[]) s(id, attempt)
-	WHERE o.intent_id = s.id AND o.attempt = s.attempt AND o.phase = 'released'
+	FROM held h WHERE o.intent_id = h.intent_id
 	RETURNING 1
 )
 SELECT count(*) FROM back`

@@ -74,6 +74,7 @@ type Hooks struct {
 	AfterCall    func(reference string) // the provider answered, nothing is recorded
 	BeforeSettle func(reference string)
 	AfterSettle  func(reference string) // recorded, the River job still runs
+	BeforeResend func(reference string) // before a resend that is to learn an outcome is claimed
 }
 
 func (c Config) withDefaults() (Config, error) {

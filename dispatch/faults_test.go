@@ -9,56 +9,82 @@ import (
 	"github.com/outbox-worker/outbox-worker/dispatch"
 	"github.com/outbox-worker/outbox-worker/internal/simulator"
 	"github.com/outbox-worker/outbox-worker/outbox"
+	"github.com/outbox-worker/outbox-worker/providers/httpjson"
 )
 
-// Every fault of the provider, what the ledger says in the end, and what the provider
-// counted. The provider's count is what matters; the state must not contradict it.
+// Every fault of the provider, by what the provider promises, and what the ledger says
+// in the end. The provider's count is what matters; the state must not contradict it.
 func TestWhatAProviderDoesBecomesAnHonestState(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	first := func(kind simulator.Kind) simulator.Fault { return simulator.Fault{Kind: kind, Nth: 1} }
+	slow := func(d time.Duration) simulator.Fault {
+		return simulator.Fault{Kind: simulator.Delay, Duration: d, Nth: 1}
+	}
+	always := simulator.Fault{Kind: simulator.Unauthorized}
+	const done, refused, review, exhausted = outbox.Succeeded, outbox.FailedFinal, outbox.NeedsReview, outbox.Exhausted
+
+	// after is how it ends where nobody can be asked, where the provider remembers keys,
+	// and where it can be asked: state, effects, requests.
+	type end struct {
+		state         outbox.State
+		effects, sent int
+	}
 	faults := []struct {
-		claim   string
-		fault   simulator.Fault
-		state   outbox.State
-		effects int
-		sent    int // requests at the provider
+		claim                string
+		fault                simulator.Fault
+		neither, keys, asked end
 	}{
-		{"slow but in time", simulator.Fault{Kind: simulator.Delay, Duration: 200 * time.Millisecond, Nth: 1}, outbox.Succeeded, 1, 1},
-		{"declined for good", simulator.Fault{Kind: simulator.Refuse, Nth: 1}, outbox.FailedFinal, 0, 1},
-		{"throttled once, then done", simulator.Fault{Kind: simulator.Throttle, Nth: 1}, outbox.Succeeded, 1, 2},
-		{"unauthorised once, then done", simulator.Fault{Kind: simulator.Unauthorized, Nth: 1}, outbox.Succeeded, 1, 2},
-		{"unauthorised for ever: attempts used up", simulator.Fault{Kind: simulator.Unauthorized}, outbox.Exhausted, 0, 3},
-		{"reset before the effect: nobody can know", simulator.Fault{Kind: simulator.ResetBefore, Nth: 1}, outbox.OutcomeUnknown, 0, 1},
-		{"reset after the effect", simulator.Fault{Kind: simulator.ResetAfter, Nth: 1}, outbox.OutcomeUnknown, 1, 1},
-		{"503 without the effect: it does not say so", simulator.Fault{Kind: simulator.ErrorBefore, Nth: 1}, outbox.OutcomeUnknown, 0, 1},
-		{"500 after the effect", simulator.Fault{Kind: simulator.ErrorAfter, Nth: 1}, outbox.OutcomeUnknown, 1, 1},
-		{"answer lost", simulator.Fault{Kind: simulator.Lost, Nth: 1}, outbox.OutcomeUnknown, 1, 1},
-		{"another request is live", simulator.Fault{Kind: simulator.InProgress, Nth: 1}, outbox.OutcomeUnknown, 0, 1},
-		{"answer truncated", simulator.Fault{Kind: simulator.Truncated, Nth: 1}, outbox.OutcomeUnknown, 1, 1},
-		{"answer is no JSON", simulator.Fault{Kind: simulator.Garbage, Nth: 1}, outbox.OutcomeUnknown, 1, 1},
-		{"redirected: no success", simulator.Fault{Kind: simulator.Redirect, Nth: 1}, outbox.OutcomeUnknown, 0, 1},
-		{"later than the call's deadline", simulator.Fault{Kind: simulator.Delay, Duration: 1500 * time.Millisecond, Nth: 1}, outbox.OutcomeUnknown, 1, 1},
+		{"slow but in time", slow(200 * time.Millisecond), end{done, 1, 1}, end{done, 1, 1}, end{done, 1, 1}},
+		{"declined for good", first(simulator.Refuse), end{refused, 0, 1}, end{refused, 0, 1}, end{refused, 0, 1}},
+		{"throttled once", first(simulator.Throttle), end{done, 1, 2}, end{done, 1, 2}, end{done, 1, 2}},
+		{"unauthorised once", first(simulator.Unauthorized), end{done, 1, 2}, end{done, 1, 2}, end{done, 1, 2}},
+		{"unauthorised for ever", always, end{exhausted, 0, 3}, end{exhausted, 0, 3}, end{exhausted, 0, 3}},
+		{"reset before the effect", first(simulator.ResetBefore), end{review, 0, 1}, end{done, 1, 2}, end{done, 1, 2}},
+		{"reset after the effect", first(simulator.ResetAfter), end{review, 1, 1}, end{done, 1, 2}, end{done, 1, 1}},
+		{"503 without the effect", first(simulator.ErrorBefore), end{review, 0, 1}, end{done, 1, 2}, end{done, 1, 2}},
+		{"500 after the effect", first(simulator.ErrorAfter), end{review, 1, 1}, end{done, 1, 2}, end{done, 1, 1}},
+		{"answer lost", first(simulator.Lost), end{review, 1, 1}, end{done, 1, 2}, end{done, 1, 1}},
+		{"another request is live", first(simulator.InProgress), end{review, 0, 1}, end{done, 1, 2}, end{done, 1, 2}},
+		{"answer truncated", first(simulator.Truncated), end{review, 1, 1}, end{done, 1, 2}, end{done, 1, 1}},
+		{"answer is no JSON", first(simulator.Garbage), end{review, 1, 1}, end{done, 1, 2}, end{done, 1, 1}},
+		{"redirected", first(simulator.Redirect), end{review, 0, 1}, end{done, 1, 2}, end{done, 1, 2}},
 	}
-	answers := make([]outbox.Answer, len(faults))
-	for i, f := range faults {
-		// The reference is known before anything can be sent: no worker runs yet.
-		answers[i] = b.charge(fmt.Sprintf("order-%d", i))
-		f.fault.Reference, f.fault.Service = answers[i].Reference, simulator.Charges
-		b.must(b.sim.Script(f.fault))
+	for promise, with := range map[string]struct {
+		charges   httpjson.Operation
+		behaviour simulator.Behaviour
+		end       func(int) end
+	}{
+		"neither":        {neither, simulator.Behaviour{Keys: simulator.Ignore}, func(i int) end { return faults[i].neither }},
+		"remembers keys": {remembersKeys, simulator.Behaviour{}, func(i int) end { return faults[i].keys }},
+		"can be asked":   {canBeAsked, simulator.Behaviour{Keys: simulator.Ignore}, func(i int) end { return faults[i].asked }},
+	} {
+		t.Run(promise, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.charges = with.charges
+			b.must(b.sim.SetBehaviour(simulator.Charges, with.behaviour))
+			answers := make([]outbox.Answer, len(faults))
+			for i, f := range faults {
+				// The reference is known before anything can be sent: no worker runs yet.
+				answers[i] = b.charge(fmt.Sprintf("order-%d", i))
+				f.fault.Reference, f.fault.Service = answers[i].Reference, simulator.Charges
+				b.must(b.sim.Script(f.fault))
+			}
+			b.run(nil)
+			for i, f := range faults {
+				want := with.end(i)
+				b.state(answers[i].Reference, want.state)
+				b.effects(simulator.Charges, answers[i].Reference, want.effects)
+				if got := b.sim.Requests(simulator.Charges, answers[i].Reference); got != want.sent {
+					t.Errorf("%s: %d requests, want %d\n%v", f.claim, got, want.sent, b.history(answers[i].Reference))
+				}
+			}
+			if n := b.sim.Summary().RedirectsFollowed; n != 0 {
+				t.Errorf("%d redirects followed", n)
+			}
+			b.noDuplicates()
+		})
 	}
-	b.run(nil)
-	for i, f := range faults {
-		b.state(answers[i].Reference, f.state)
-		b.must(b.sim.Await(b.ctx, func(s simulator.Snapshot) bool { return s.Count(simulator.Charges, answers[i].Reference) >= f.effects }))
-		b.effects(simulator.Charges, answers[i].Reference, f.effects)
-		if got := b.sim.Requests(simulator.Charges, answers[i].Reference); got != f.sent {
-			t.Errorf("%s: %d requests, want %d", f.claim, got, f.sent)
-		}
-	}
-	if n := b.sim.Summary().RedirectsFollowed; n != 0 {
-		t.Errorf("%d redirects followed", n)
-	}
-	b.noDuplicates()
 }
 
 func TestAProviderThatIsDownCostsRetriesAndNothingElse(t *testing.T) {

@@ -8,15 +8,24 @@ import (
 // lane is this process's side of a lane: its slots, and the signals that move its
 // releaser. Everything that replicas share stands in the database.
 type lane struct {
-	id    int32
-	name  string
-	slots *slots
-	freed chan struct{} // a slot came free here
-	woken chan struct{} // enqueue notified
+	id      int32
+	name    string
+	slots   *slots
+	probes  *slots        // for asking what became of attempts, beside slots
+	freed   chan struct{} // a slot came free here
+	woken   chan struct{} // enqueue notified
+	unknown chan struct{} // an outcome is unknown
 }
 
+// probeShare is how much of a lane's concurrency a replica may use for questions, beside
+// what it sends: a tenth, one at least.
+const probeShare = 10
+
 func newLane(id int32, name string, concurrency int) *lane {
-	return &lane{id: id, name: name, slots: newSlots(concurrency), freed: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
+	return &lane{
+		id: id, name: name, slots: newSlots(concurrency), probes: newSlots(max(1, concurrency/probeShare)),
+		freed: make(chan struct{}, 1), woken: make(chan struct{}, 1), unknown: make(chan struct{}, 1),
+	}
 }
 
 // queue is the lane's River queue.

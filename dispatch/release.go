@@ -81,7 +81,9 @@ FOR UPDATE SKIP LOCKED`
 // the way round at most, jumping through the index from one (tenant, rank) to the next;
 // each gives its most urgent, oldest due intents; then the first of every tenant goes,
 // the second of every tenant, and so on. So a tenant with a million waiting costs the
-// others one place, and what is scheduled for later costs one index look.
+// others one place, and what is scheduled for later costs one index look: the time is a
+// subquery because a condition on clock_timestamp() itself, which is volatile, is no
+// bound for an index and would be checked on every row.
 const releaseSQL = `-- name: release
 WITH RECURSIVE lane AS (
 	SELECT l.id, l.cursor_tenant, l.rate, l.burst,
@@ -114,7 +116,7 @@ WITH RECURSIVE lane AS (
 	FROM walk w CROSS JOIN LATERAL (
 		SELECT o.intent_id, o.next_at FROM outbox.outbox o
 		WHERE o.lane = $1 AND o.phase = 'due' AND o.tenant = w.tenant AND o.rank = w.rank
-			AND o.next_at <= clock_timestamp() AND o.catalog_id = ANY ($2::int[])
+			AND o.next_at <= (SELECT clock_timestamp()) AND o.catalog_id = ANY ($2::int[])
 			AND (o.deadline IS NULL OR o.deadline > clock_timestamp())
 		ORDER BY o.next_at LIMIT (SELECT n FROM share)
 	) p

@@ -124,6 +124,7 @@ func (w *Worker) openLane(ctx context.Context, id int32, limit laneLimit) error 
 	}
 	w.lanes[id] = l
 	w.loops.Go(func() { w.release(ctx, l) })
+	w.loops.Go(func() { w.reconcile(ctx, l) })
 	w.log.InfoContext(ctx, "serving lane", "lane", limit.name, "provider", limit.provider, "concurrency", limit.concurrency)
 	return nil
 }
@@ -155,6 +156,18 @@ func (w *Worker) revision(catalogID int32) *catalog.Revision {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return w.revisions[catalogID]
+}
+
+// servedOf returns what this worker performs in a lane.
+func (w *Worker) servedOf(lane int32) (served []service) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for _, s := range w.services {
+		if s.revision.LaneID == lane {
+			served = append(served, s)
+		}
+	}
+	return served
 }
 
 func (w *Worker) servedIDs() []int32 {

@@ -19,10 +19,13 @@ import (
 
 // settlement is the answer to one attempt, on its way into the ledger.
 type settlement struct {
-	ticket  // at the attempt that was sent
-	verdict verdict
-	answer  providers.Answer
-	follow  bool // success leaves "follow-ons to create"
+	ticket     // at the attempt that was sent, or that asked
+	verdict    verdict
+	answer     providers.Answer
+	follow     bool          // success leaves "follow-ons to create"
+	probe      bool          // it asked what became of an earlier one
+	reported   bool          // of a probe: no straggler of the unknown attempt is left
+	sendBefore time.Duration // of a probe: how long its proof of absence holds; zero: for ever
 }
 
 // settleSQL records answers, fenced on the attempt: a worker that lost its lease must
@@ -31,52 +34,59 @@ type settlement struct {
 // late is kept as evidence. No row true means stale, not failure.
 const settleSQL = `-- name: settle
 WITH s AS (
-	SELECT id, attempt, event::outbox.event, to_state::outbox.state, retry_in, provider_id, code, reason, result::json, follow
-	FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[], $10::boolean[])
-		AS s(id, attempt, event, to_state, retry_in, provider_id, code, reason, result, follow)
+	SELECT id, attempt, event::outbox.event, to_state::outbox.state, retry_in, provider_id, code, reason, result::json, follow, probe, reported, send_before
+	FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[], $10::boolean[],
+			$11::boolean[], $12::boolean[], $13::float8[])
+		AS s(id, attempt, event, to_state, retry_in, provider_id, code, reason, result, follow, probe, reported, send_before)
 ), held AS (
-	SELECT s.*, o.intent_id, o.state AS from_state, o.account, clock_timestamp() AS at
+	SELECT s.*, o.intent_id, o.state AS from_state, o.account, clock_timestamp() AS at,
+		s.to_state = 'failed_final' OR (s.to_state = 'succeeded' AND NOT s.follow) AS done
 	FROM s JOIN outbox.outbox o ON o.intent_id = s.id
-	WHERE (o.state = 'executing' AND o.attempt = s.attempt)
-		OR (o.state = 'outcome_unknown' AND o.unknown_attempt = s.attempt AND s.to_state <> 'outcome_unknown')
+	WHERE CASE WHEN s.probe THEN o.state = 'outcome_unknown' AND o.phase = 'probing' AND o.attempt = s.attempt
+		ELSE (o.state = 'executing' AND o.attempt = s.attempt)
+			OR (o.state = 'outcome_unknown' AND o.unknown_attempt = s.attempt AND s.to_state <> 'outcome_unknown')
+			OR (o.state = 'needs_review' AND o.unknown_attempt = s.attempt AND s.to_state = 'succeeded') END
 	FOR UPDATE OF o
 ), gone AS (
-	DELETE FROM outbox.outbox o USING held h
-	WHERE o.intent_id = h.intent_id AND (h.to_state = 'failed_final' OR (h.to_state = 'succeeded' AND NOT h.follow))
+	DELETE FROM outbox.outbox o USING held h WHERE o.intent_id = h.intent_id AND h.done
 ), kept AS (
 	UPDATE outbox.outbox o
-	SET state = h.to_state, holder = NULL,
+	SET state = h.to_state,
+		holder = CASE WHEN h.probe AND NOT h.reported THEN o.holder END,
 		phase = CASE h.to_state WHEN 'succeeded' THEN 'following' WHEN 'failed_retryable' THEN 'due'
 			WHEN 'outcome_unknown' THEN 'asking' ELSE 'parked' END::outbox.phase,
-		next_at = CASE h.to_state WHEN 'succeeded' THEN clock_timestamp()
-			WHEN 'failed_retryable' THEN clock_timestamp() + make_interval(secs => h.retry_in) END,
-		unknown_attempt = CASE h.to_state WHEN 'outcome_unknown' THEN h.attempt END,
-		unknown_since = CASE h.to_state WHEN 'outcome_unknown' THEN clock_timestamp() END
+		next_at = CASE WHEN h.to_state = 'succeeded' THEN h.at
+			WHEN h.to_state IN ('failed_retryable', 'outcome_unknown') THEN h.at + make_interval(secs => h.retry_in) END,
+		unknown_attempt = CASE WHEN h.to_state IN ('outcome_unknown', 'needs_review') THEN coalesce(o.unknown_attempt, h.attempt) END,
+		unknown_since = CASE WHEN h.to_state IN ('outcome_unknown', 'needs_review') THEN coalesce(o.unknown_since, h.at) END,
+		send_before = CASE WHEN h.to_state = 'failed_retryable' AND h.send_before > 0 THEN h.at + make_interval(secs => h.send_before) END,
+		review_since = CASE h.to_state WHEN 'needs_review' THEN h.at END,
+		review_reason = CASE h.to_state WHEN 'needs_review' THEN h.reason END
 	FROM held h
-	WHERE o.intent_id = h.intent_id AND NOT (h.to_state = 'failed_final' OR (h.to_state = 'succeeded' AND NOT h.follow))
+	WHERE o.intent_id = h.intent_id AND NOT h.done
 ), ended AS (
 	INSERT INTO outbox.outcomes (intent_id, attempt, state, provider_id, account, code, reason, result)
-	SELECT intent_id, attempt, to_state, provider_id, account, code, reason, result
+	SELECT intent_id, attempt, to_state, provider_id, account, code, CASE WHEN to_state <> 'succeeded' THEN reason END, result
 	FROM held WHERE to_state IN ('succeeded', 'failed_final')
 ), noted AS (
 	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor, reason)
 	SELECT intent_id, at, attempt, from_state, CASE to_state WHEN 'exhausted' THEN 'failed_retryable' ELSE to_state END,
-		event, $11, nullif(concat_ws(': ', code, reason), '')
+		event, $14, nullif(CASE WHEN probe THEN reason ELSE concat_ws(': ', code, reason) END, '')
 	FROM held
 ), used_up AS (
 	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor)
-	SELECT intent_id, at + interval '1 microsecond', attempt, 'failed_retryable', 'exhausted', 'attempts_used', $11
+	SELECT intent_id, at + interval '1 microsecond', attempt, 'failed_retryable', 'exhausted', 'attempts_used', $14
 	FROM held WHERE to_state = 'exhausted'
 ), late AS (
 	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason, evidence)
-	SELECT s.id, s.attempt, now.state, now.state, 'late_answer', $11, nullif(concat_ws(': ', s.code, s.reason), ''),
+	SELECT s.id, s.attempt, now.state, now.state, 'late_answer', $14, nullif(concat_ws(': ', s.code, s.reason), ''),
 		jsonb_strip_nulls(jsonb_build_object('event', s.event, 'provider_id', s.provider_id))
 	FROM s
 	CROSS JOIN LATERAL (
 		SELECT coalesce((SELECT e.state FROM outbox.outcomes e WHERE e.intent_id = s.id),
 			(SELECT o.state FROM outbox.outbox o WHERE o.intent_id = s.id)) AS state
 	) now
-	WHERE now.state IS NOT NULL AND NOT EXISTS (SELECT FROM held h WHERE h.intent_id = s.id AND h.attempt = s.attempt)
+	WHERE now.state IS NOT NULL AND s.event <> 'probed' AND NOT EXISTS (SELECT FROM held h WHERE h.intent_id = s.id AND h.attempt = s.attempt)
 )
 SELECT EXISTS (SELECT FROM held h WHERE h.intent_id = s.id AND h.attempt = s.attempt) FROM s`
 
@@ -86,16 +96,18 @@ func (w *Worker) settle(ctx context.Context, all []settlement) ([]bool, error) {
 	n := len(all)
 	tickets := make([]ticket, n)
 	events, states, retries, follows := make([]string, n), make([]string, n), make([]float64, n), make([]bool, n)
+	probes, reported, before := make([]bool, n), make([]bool, n), make([]float64, n)
 	ids, codes, reasons, results := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
 	for i, s := range all {
 		tickets[i] = s.ticket
 		events[i], states[i], retries[i], follows[i] = string(s.verdict.event), string(s.verdict.state), s.verdict.retryIn.Seconds(), s.follow
 		ids[i], codes[i], reasons[i] = text(s.answer.ProviderID), text(s.answer.Code), text(s.answer.Reason)
 		results[i] = document(s.answer.Result)
+		probes[i], reported[i], before[i] = s.probe, s.reported, s.sendBefore.Seconds()
 	}
 	intents, attempts := columns(tickets)
 	got, err := collect(ctx, w.cfg.Pool, settleSQL, pgx.RowTo[bool],
-		intents, attempts, events, states, retries, ids, codes, reasons, results, follows, w.cfg.Name)
+		intents, attempts, events, states, retries, ids, codes, reasons, results, follows, probes, reported, before, w.cfg.Name)
 	if err != nil {
 		return nil, fmt.Errorf("settle: %w", err)
 	}
@@ -200,9 +212,11 @@ WITH s AS (
 	FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
 		AS s(id, attempt, from_state, to_state, event, code, reason)
 ), held AS (
-	SELECT s.*, o.intent_id, o.account FROM s JOIN outbox.outbox o ON o.intent_id = s.id
-	WHERE o.attempt = s.attempt AND o.state = s.from_state
-	FOR UPDATE OF o
+	SELECT s.*, o.intent_id, o.account FROM s CROSS JOIN LATERAL (
+		SELECT o.intent_id, o.account FROM outbox.outbox o
+		WHERE o.intent_id = s.id AND o.attempt = s.attempt AND o.state = s.from_state
+		FOR UPDATE
+	) o
 ), gone AS (
 	DELETE FROM outbox.outbox o USING held h WHERE o.intent_id = h.intent_id AND h.to_state = 'failed_final'
 ), reviewed AS (

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// sweepLimit is how many rows one statement of the sweep deals with.
+// sweepLimit is how many rows one statement of the sweep deals with. The times in them
+// are subqueries so that they bound the index: see releaseSQL.
 const sweepLimit = 500
 
 // expireLeasesSQL: who holds the lease has not reported. It may have sent, so the
@@ -13,15 +14,27 @@ const sweepLimit = 500
 const expireLeasesSQL = `-- name: expire_leases
 WITH held AS (
 	SELECT o.intent_id, o.attempt, o.holder FROM outbox.outbox o
-	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'leased' AND o.next_at <= clock_timestamp()
+	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'leased' AND o.next_at <= (SELECT clock_timestamp())
 	LIMIT $1 FOR UPDATE SKIP LOCKED
 ), expired AS (
 	UPDATE outbox.outbox o
-	SET state = 'outcome_unknown', phase = 'asking', next_at = NULL, unknown_attempt = o.attempt, unknown_since = clock_timestamp()
+	SET state = 'outcome_unknown', phase = 'asking', next_at = clock_timestamp(), unknown_attempt = o.attempt, unknown_since = clock_timestamp()
 	FROM held h WHERE o.intent_id = h.intent_id
 ), noted AS (
 	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason)
 	SELECT intent_id, attempt, 'executing', 'outcome_unknown', 'lease_expired', $2, 'worker ' || holder || ' did not report' FROM held
+)
+SELECT count(*) FROM held`
+
+// expireProbesSQL: who asked has not reported. Asking again is always safe: whether a
+// resend is, is decided anew.
+const expireProbesSQL = `-- name: expire_probes
+WITH held AS (
+	SELECT o.intent_id FROM outbox.outbox o
+	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'probing' AND o.next_at <= clock_timestamp()
+	LIMIT $1 FOR UPDATE SKIP LOCKED
+), due AS (
+	UPDATE outbox.outbox o SET phase = 'asking' FROM held h WHERE o.intent_id = h.intent_id
 )
 SELECT count(*) FROM held`
 
@@ -30,7 +43,7 @@ SELECT count(*) FROM held`
 const expireReleasesSQL = `-- name: expire_releases
 WITH held AS (
 	SELECT o.intent_id FROM outbox.outbox o
-	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'released' AND o.next_at <= clock_timestamp()
+	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'released' AND o.next_at <= (SELECT clock_timestamp())
 	LIMIT $1 FOR UPDATE SKIP LOCKED
 ), due AS (
 	UPDATE outbox.outbox o SET phase = 'due' FROM held h WHERE o.intent_id = h.intent_id
@@ -41,7 +54,7 @@ SELECT count(*) FROM held`
 const expireDeadlinesSQL = `-- name: expire_deadlines
 WITH held AS (
 	SELECT o.intent_id, o.attempt, o.state, o.account FROM outbox.outbox o
-	WHERE o.deadline <= clock_timestamp() AND o.state IN ('accepted', 'failed_retryable')
+	WHERE o.deadline <= (SELECT clock_timestamp()) AND o.state IN ('accepted', 'failed_retryable')
 	ORDER BY o.deadline LIMIT $1 FOR UPDATE SKIP LOCKED
 ), gone AS (
 	DELETE FROM outbox.outbox o USING held h WHERE o.intent_id = h.intent_id
@@ -76,6 +89,7 @@ func (w *Worker) sweepOnce(ctx context.Context) {
 		args []any
 	}{
 		{"leases that ran out: outcome unknown", expireLeasesSQL, []any{sweepLimit, w.cfg.Name}},
+		{"probes that ran out: to be asked again", expireProbesSQL, []any{sweepLimit}},
 		{"releases that nobody claimed: due again", expireReleasesSQL, []any{sweepLimit}},
 		{"deadlines that passed: not sent", expireDeadlinesSQL, []any{sweepLimit, w.cfg.Name}},
 	} {

@@ -15,7 +15,7 @@ type verdict struct {
 	event     outbox.Event
 	state     outbox.State
 	exhausted bool          // of FailedRetryable: no attempt is left, so Exhausted follows
-	retryIn   time.Duration // of FailedRetryable
+	retryIn   time.Duration // of FailedRetryable: when to send again; of OutcomeUnknown: when to ask
 }
 
 // decide turns the provider's answer to the sends-th sending of an intent into a
@@ -33,6 +33,7 @@ func decide(a providers.Answer, sends int, retry catalog.Retry) verdict {
 		v.exhausted = sends >= retry.MaxAttempts
 	default:
 		v.event = outbox.NoAnswer
+		v.retryIn = max(a.RetryAfter, firstAsk)
 	}
 	v.state, _ = outbox.Executing.Next(v.event)
 	if v.exhausted {

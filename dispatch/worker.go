@@ -31,6 +31,7 @@ type Worker struct {
 
 	succeeded chan struct{} // something may have follow-ons to create
 	loops     sync.WaitGroup
+	probing   sync.WaitGroup
 
 	running   context.Context // ends when releasing, sweeping and following stop
 	stopping  context.Context // ends when nothing new may be claimed
@@ -142,7 +143,15 @@ const recordTime = 10 * time.Second
 func (w *Worker) stopRiver(ctx context.Context, endCalls, endRecording context.CancelFunc) error {
 	patience, cancel := context.WithTimeout(ctx, w.cfg.StopTimeout)
 	defer cancel()
-	if w.river.Stop(patience) == nil {
+	probed := make(chan struct{})
+	go func() { w.probing.Wait(); close(probed) }()
+	err := w.river.Stop(patience)
+	select {
+	case <-probed:
+	case <-patience.Done():
+		err = patience.Err()
+	}
+	if err == nil {
 		return nil
 	}
 	w.log.WarnContext(ctx, "calls still in flight are cut off; their outcomes are unknown")
@@ -151,7 +160,13 @@ func (w *Worker) stopRiver(ctx context.Context, endCalls, endRecording context.C
 	defer recorded.Stop()
 	patience, cancel = context.WithTimeout(ctx, recordTime+statementLimit)
 	defer cancel()
-	if err := w.river.StopAndCancel(patience); err != nil {
+	err = w.river.StopAndCancel(patience)
+	select {
+	case <-probed:
+	case <-patience.Done():
+		err = patience.Err()
+	}
+	if err != nil {
 		return fmt.Errorf("stop: calls that ignore their deadline still run; their leases decide: %w", err)
 	}
 	return nil

@@ -90,6 +90,7 @@ var next = map[State]map[Event]State{
 		PinsDiffer:      NeedsReview,
 		LedgerMoved:     OutcomeUnknown,
 		Contradicted:    NeedsReview, // an older attempt turns out to have happened
+		NotProven:       NeedsReview, // its proof of absence holds no longer
 	},
 	OutcomeUnknown: {
 		ProviderAccepted:   Succeeded,       // its own late answer
@@ -102,6 +103,7 @@ var next = map[State]map[Event]State{
 		Contradicted:       NeedsReview,
 	},
 	NeedsReview: {
+		ProviderAccepted:  Succeeded, // the unknown attempt's own late answer
 		ResolvedSucceeded: Succeeded,
 		ResolvedFailed:    FailedFinal,
 		ResolvedNotRun:    FailedRetryable,
