@@ -24,6 +24,7 @@ CREATE TYPE outbox.phase AS ENUM ('due', 'released', 'leased', 'asking', 'probin
 COMMENT ON TYPE outbox.phase IS 'What next_at of an outbox row means: may be released, release lease, execution lease, next probe, probe lease, follow-ons to create, or nothing by itself.';
 
 CREATE TYPE outbox.key_rule AS ENUM ('business', 'operation_id', 'arguments');
+COMMENT ON TYPE outbox.key_rule IS 'How the key of an intent is decided: docs/keys.md.';
 
 CREATE TABLE outbox.ledger (
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -283,6 +284,7 @@ BEGIN
               HINT = 'Facts are trimmed by retention only; record a correction as a new entry.';
 END $$;
 -- +goose StatementEnd
+COMMENT ON FUNCTION outbox.refuse_change IS 'Trigger: refuses to change a fact, for everybody but outbox_retention.';
 
 -- +goose StatementBegin
 DO $$

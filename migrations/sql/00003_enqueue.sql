@@ -317,6 +317,7 @@ BEGIN
     RETURN a;
 END $$;
 -- +goose StatementEnd
+COMMENT ON FUNCTION outbox.refused IS 'The answer to bad input.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.answer_of(tenant text, reference text) RETURNS outbox.answer
