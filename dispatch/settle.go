@@ -41,12 +41,15 @@ WITH s AS (
 ), held AS (
 	SELECT s.*, o.intent_id, o.state AS from_state, o.account, clock_timestamp() AS at,
 		s.to_state = 'failed_final' OR (s.to_state = 'succeeded' AND NOT s.follow) AS done
-	FROM s JOIN outbox.outbox o ON o.intent_id = s.id
-	WHERE CASE WHEN s.probe THEN o.state = 'outcome_unknown' AND o.phase = 'probing' AND o.attempt = s.attempt
-		ELSE (o.state = 'executing' AND o.attempt = s.attempt)
-			OR (o.state = 'outcome_unknown' AND o.unknown_attempt = s.attempt AND s.to_state <> 'outcome_unknown')
-			OR (o.state = 'needs_review' AND o.unknown_attempt = s.attempt AND s.to_state = 'succeeded') END
-	FOR UPDATE OF o
+	FROM s CROSS JOIN LATERAL (
+		SELECT o.intent_id, o.state, o.account FROM outbox.outbox o
+		WHERE o.intent_id = s.id
+			AND CASE WHEN s.probe THEN o.state = 'outcome_unknown' AND o.phase = 'probing' AND o.attempt = s.attempt
+				ELSE (o.state = 'executing' AND o.attempt = s.attempt)
+					OR (o.state = 'outcome_unknown' AND o.unknown_attempt = s.attempt AND s.to_state <> 'outcome_unknown')
+					OR (o.state = 'needs_review' AND o.unknown_attempt = s.attempt AND s.to_state = 'succeeded') END
+		FOR UPDATE
+	) o
 ), gone AS (
 	DELETE FROM outbox.outbox o USING held h WHERE o.intent_id = h.intent_id AND h.done
 ), kept AS (
@@ -86,9 +89,9 @@ WITH s AS (
 		SELECT coalesce((SELECT e.state FROM outbox.outcomes e WHERE e.intent_id = s.id),
 			(SELECT o.state FROM outbox.outbox o WHERE o.intent_id = s.id)) AS state
 	) now
-	WHERE now.state IS NOT NULL AND s.event <> 'probed' AND NOT EXISTS (SELECT FROM held h WHERE h.intent_id = s.id AND h.attempt = s.attempt)
+	WHERE now.state IS NOT NULL AND s.event <> 'probed' AND (s.id, s.attempt) NOT IN (SELECT h.intent_id, h.attempt FROM held h)
 )
-SELECT EXISTS (SELECT FROM held h WHERE h.intent_id = s.id AND h.attempt = s.attempt) FROM s`
+SELECT (s.id, s.attempt) IN (SELECT h.intent_id, h.attempt FROM held h) FROM s`
 
 // settle records the answers and says for each whether it is the outcome (false: stale,
 // kept as evidence).

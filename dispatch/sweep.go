@@ -31,7 +31,7 @@ SELECT count(*) FROM held`
 const expireProbesSQL = `-- name: expire_probes
 WITH held AS (
 	SELECT o.intent_id FROM outbox.outbox o
-	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'probing' AND o.next_at <= clock_timestamp()
+	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'probing' AND o.next_at <= (SELECT clock_timestamp())
 	LIMIT $1 FOR UPDATE SKIP LOCKED
 ), due AS (
 	UPDATE outbox.outbox o SET phase = 'asking' FROM held h WHERE o.intent_id = h.intent_id
