@@ -20,8 +20,9 @@ import (
 	"github.com/outbox-worker/outbox-worker/outbox/catalog"
 )
 
-// catalogText has a charge that a shipment and a receipt follow. No provider in these
-// tests knows keys or can be asked: what is counted there only our own guards protect.
+// catalogText has a charge that a shipment and a receipt follow. The providers know no keys
+// and cannot be asked, unless a test has it otherwise: what is counted there only our own
+// guards protect, and what is unknown ends in review.
 const catalogText = `
 lanes:
   payments: {provider: payments, concurrency: 60}
@@ -143,6 +144,7 @@ func setupAt(t testing.TB, databaseURL string) *bundle {
 // newBundle has no simulator.
 func newBundle(t testing.TB, databaseURL string) *bundle {
 	t.Helper()
+	program(t) // its making is not part of the test's time
 	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 	t.Cleanup(cancel)
 	b := &bundle{t: t, ctx: ctx, url: databaseURL, dir: t.TempDir()}
@@ -333,17 +335,10 @@ func (b *bundle) state(reference string, want outbox.State) {
 	b.await(stateOf+" = $2", reference, string(want))
 }
 
-// unsure waits until the ledger says that it does not know; later it may have given the
-// question to a person.
-func (b *bundle) unsure(reference string) {
-	b.t.Helper()
-	b.await(stateOf+" IN ('outcome_unknown', 'needs_review')", reference)
-}
-
 // quiet waits until nothing can move by itself any more.
 func (b *bundle) quiet() {
 	b.t.Helper()
-	b.await(`NOT EXISTS (SELECT FROM outbox.outbox WHERE phase NOT IN ('asking', 'probing', 'parked'))`)
+	b.await(`NOT EXISTS (SELECT FROM outbox.outbox WHERE phase <> 'parked')`)
 }
 
 // value reads one value from the ledger.

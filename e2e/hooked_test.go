@@ -32,6 +32,7 @@ const (
 	afterCall    point = "AfterCall"
 	beforeSettle point = "BeforeSettle"
 	afterSettle  point = "AfterSettle"
+	beforeResend point = "BeforeResend"
 )
 
 // How a test tells its own binary to be a worker, and where that worker stops.
@@ -142,7 +143,7 @@ func stopAt(at point, reference string, parent *os.File) dispatch.Hooks {
 			}
 		},
 		AfterClaim: stop(afterClaim), BeforeWrite: stop(beforeWrite), AfterCall: stop(afterCall),
-		BeforeSettle: stop(beforeSettle), AfterSettle: stop(afterSettle),
+		BeforeSettle: stop(beforeSettle), AfterSettle: stop(afterSettle), BeforeResend: stop(beforeResend),
 	}
 }
 

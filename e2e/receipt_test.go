@@ -105,7 +105,7 @@ func TestAReceiptWhoseWorkerDiesAtTheDotIsNotSentAgain(t *testing.T) {
 	receipt := b.receiptOf(reference)
 
 	b.worker("other")
-	b.unsure(receipt)
+	b.state(receipt, outbox.NeedsReview)
 	reply()
 	b.again(o, reference, outbox.AnswerSettled, outbox.Succeeded)
 	b.state(b.charge(plain("2")), outbox.Succeeded)

@@ -64,7 +64,7 @@ func TestAWorkerThatIsStoppedDoesNotWaitForAProviderForEver(t *testing.T) {
 	if code := worker.exit(patientCall); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
-	b.unsure(reference)
+	b.state(reference, outbox.OutcomeUnknown) // until a worker asks
 	b.counted(simulator.Charges, reference, 1, 1)
 	b.compare()
 }
