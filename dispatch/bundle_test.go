@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -132,6 +133,13 @@ func (b *testBundle) openConfig(config *pgxpool.Config) *pgxpool.Pool {
 	b.must(err)
 	b.t.Cleanup(pool.Close)
 	return pool
+}
+
+// patient gives calls more time than a busy machine takes, for tests in which nothing is
+// meant to run out of time.
+func (b *testBundle) patient() {
+	b.t.Helper()
+	b.apply(strings.ReplaceAll(testCatalog, "timeouts: {call: 1s, lease: 6s}", "timeouts: {call: 30s, lease: 40s}"))
 }
 
 func (b *testBundle) apply(text string) {

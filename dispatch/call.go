@@ -60,13 +60,15 @@ func (w *Worker) attempt(ctx context.Context, l *lane, c *candidate, claimAsked 
 	w.cfg.Hooks.call(w.cfg.Hooks.BeforeSettle, reference)
 	current, err := w.record(context.WithoutCancel(ctx), s)
 	w.cfg.Hooks.call(w.cfg.Hooks.AfterSettle, reference)
-	w.afterSettlement(ctx, l, s)
+	w.afterSettlement(ctx, l, s, current || err != nil)
 	w.logAttempt(ctx, l, c, s, took, current, err)
 }
 
-// afterSettlement tells the loops that go on from here.
-func (w *Worker) afterSettlement(ctx context.Context, l *lane, s settlement) {
+// afterSettlement tells the loops that go on from here, and follows up what came late.
+func (w *Worker) afterSettlement(ctx context.Context, l *lane, s settlement, current bool) {
 	switch {
+	case !current:
+		w.contradict(context.WithoutCancel(ctx), s)
 	case s.follow && s.verdict.state == outbox.Succeeded:
 		signal(w.succeeded)
 	case s.verdict.state == outbox.OutcomeUnknown:

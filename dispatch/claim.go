@@ -29,8 +29,7 @@ type candidate struct {
 	pins      pins
 	paused    time.Duration // until its lane may send; 0: now
 	trace     string
-	expires   time.Time // until when it may be sent, on this process's clock; zero: for ever
-	tooLate   bool      // its proof of absence no longer holds
+	expires   time.Time // its deadline, on this process's clock; zero: none
 	intent    providers.Intent
 
 	revision *catalog.Revision
@@ -71,7 +70,7 @@ func (p pins) allow(account, preset string, hash []byte) (string, bool) {
 const loadSQL = `-- name: load
 SELECT o.intent_id, o.attempt, o.state::text, o.sends, o.catalog_id, o.account, o.preset, o.request_hash,
 	greatest(extract(epoch FROM l.paused_until - clock_timestamp()), 0)::float8,
-	extract(epoch FROM least(o.deadline, o.send_before) - clock_timestamp())::float8, o.send_before <= clock_timestamp(),
+	extract(epoch FROM o.deadline - clock_timestamp())::float8,
 	i.reference, coalesce(p.reference, ''), i.tenant, coalesce(i.subject, ''), coalesce(i.trace, ''), i.payload::text
 FROM unnest($1::bigint[], $2::int[]) s(id, attempt)
 CROSS JOIN LATERAL (
@@ -89,15 +88,13 @@ func load(ctx context.Context, db batchSender, tickets []ticket) ([]*candidate, 
 	got, err := collect(ctx, db, loadSQL, func(row pgx.CollectableRow) (*candidate, error) {
 		var c candidate
 		var paused, left *float64
-		var tooLate *bool
 		var payload string
 		err := row.Scan(&c.ID, &c.Attempt, &c.state, &c.sends, &c.catalogID, &c.pins.account, &c.pins.preset, &c.pins.hash,
-			&paused, &left, &tooLate, &c.intent.Reference, &c.intent.Parent, &c.intent.Tenant, &c.intent.Subject, &c.trace, &payload)
+			&paused, &left, &c.intent.Reference, &c.intent.Parent, &c.intent.Tenant, &c.intent.Subject, &c.trace, &payload)
 		c.intent.Payload = json.RawMessage(payload)
 		if paused != nil {
 			c.paused = seconds(*paused)
 		}
-		c.tooLate = tooLate != nil && *tooLate
 		if left != nil {
 			// Counted from before the question, so that it errs towards not sending.
 			c.expires = asked.Add(seconds(*left))

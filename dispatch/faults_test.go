@@ -173,8 +173,8 @@ func TestNothingIsSentAfterItsDeadline(t *testing.T) {
 	b.must(b.pool.QueryRow(b.ctx, `SELECT clock_timestamp()`).Scan(&now))
 	late := b.enqueue(outbox.Intent{Payload: charge{"late", 5, "EUR"}, Deadline: now.Add(-time.Hour)})
 	// Retried until its deadline: the provider is down for this one.
-	tried := b.enqueue(outbox.Intent{Payload: charge{"tried", 5, "EUR"}, Deadline: now.Add(700 * time.Millisecond)})
-	b.must(b.sim.Script(simulator.Fault{Kind: simulator.Throttle, Reference: tried.Reference, RetryAfter: 1}))
+	tried := b.enqueue(outbox.Intent{Payload: charge{"tried", 5, "EUR"}, Deadline: now.Add(4 * time.Second)})
+	b.must(b.sim.Script(simulator.Fault{Kind: simulator.Throttle, Reference: tried.Reference, RetryAfter: 10}))
 	b.run(nil)
 	b.state(late.Reference, outbox.FailedFinal)
 	b.state(tried.Reference, outbox.FailedFinal)

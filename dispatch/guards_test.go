@@ -18,6 +18,7 @@ import (
 func TestTenReplicasShareTheWorkAndHaveEachEffectOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.patient()
 	const intents = 400
 	var ins []outbox.Intent
 	for i := range intents {
@@ -25,6 +26,7 @@ func TestTenReplicasShareTheWorkAndHaveEachEffectOnce(t *testing.T) {
 	}
 	// Keys are not honoured here: only our own guards stand between an intent and a
 	// second charge.
+	b.charges = neither
 	b.must(b.sim.SetBehaviour(simulator.Charges, simulator.Behaviour{Keys: simulator.Ignore}))
 	b.must(b.sim.Script(simulator.Fault{Kind: simulator.Delay, Service: simulator.Charges, Duration: 20 * time.Millisecond}))
 	for i := range 10 {
@@ -53,6 +55,8 @@ func TestTenReplicasShareTheWorkAndHaveEachEffectOnce(t *testing.T) {
 func TestALateJobAndItsTwinSendOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.patient()
+	b.charges = neither
 	b.must(b.sim.SetBehaviour(simulator.Charges, simulator.Behaviour{Keys: simulator.Ignore}))
 	held := make(chan struct{})
 	var once sync.Once
@@ -146,6 +150,7 @@ func TestALateAnswerOfTheUnknownAttemptIsItsOutcome(t *testing.T) {
 func TestAGracefulStopLosesNoKnownOutcome(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.patient()
 	release := b.sim.Hold(simulator.Charges, "", simulator.BeforeEffect)
 	stop := b.run(nil)
 	var answers []outbox.Answer
@@ -188,6 +193,7 @@ func TestAStopThatRunsOutOfTimeRecordsUnknown(t *testing.T) {
 func TestNoTenantStarvesAnother(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.patient()
 	var ins []outbox.Intent
 	for i := range 500 {
 		ins = append(ins, outbox.Intent{Tenant: "large", Operation: "charge_card.v1", Payload: charge{fmt.Sprint("l", i), 1, "EUR"}})
@@ -212,6 +218,7 @@ func TestNoTenantStarvesAnother(t *testing.T) {
 func TestPriorityOrdersATenantsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.patient()
 	_, err := b.pool.Exec(b.ctx, `UPDATE outbox.lanes SET concurrency = 1`)
 	b.must(err)
 	var want []string
@@ -232,6 +239,7 @@ func TestPriorityOrdersATenantsOwn(t *testing.T) {
 func TestALanesConcurrencyHoldsOverAllReplicas(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.patient()
 	_, err := b.pool.Exec(b.ctx, `UPDATE outbox.lanes SET concurrency = 3 WHERE name = 'payments'`)
 	b.must(err)
 	release := b.sim.Hold(simulator.Charges, "", simulator.BeforeEffect)
@@ -257,6 +265,7 @@ func TestALanesConcurrencyHoldsOverAllReplicas(t *testing.T) {
 func TestARateIsSharedByAllReplicas(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.patient()
 	_, err := b.pool.Exec(b.ctx, `UPDATE outbox.lanes SET rate = 20, burst = 1 WHERE name = 'payments'`)
 	b.must(err)
 	for range 3 {

@@ -165,9 +165,6 @@ func (w *Worker) render(ctx context.Context, c *candidate) (*unstarted, time.Dur
 	end := func(event outbox.Event, code, reason string) (*unstarted, time.Duration) {
 		return &unstarted{ticket: c.ticket, from: c.state, event: event, code: code, reason: reason}, 0
 	}
-	if c.tooLate {
-		return end(outbox.NotProven, "proof_expired", "proven absent while the provider remembered the key, and not sent in that time")
-	}
 	var bad *catalog.InputError
 	if err := c.revision.CheckInput(c.intent.Payload); errors.As(err, &bad) {
 		return end(outbox.InputRejected, "input_invalid", bad.Error())

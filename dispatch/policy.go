@@ -77,19 +77,35 @@ func (f unknownFacts) mayRepeat() bool {
 	return !f.expired && f.caps.KeyMemory == 0 && !f.caps.Lookup && f.choice == catalog.AtLeastOnce && f.attemptsLeft
 }
 
-// provesAbsence reports whether "not found" proves that nothing happened: after the
-// provider's lag, where it says so, and only if no straggler of the attempt can cause
-// the effect later.
+// provesAbsence reports whether "not found" proves that nothing happened and nothing
+// will: after the provider's lag, where it says so, and only if the attempt's worker has
+// reported. A worker that has not may still be about to write.
+//
+// A key that the provider remembers makes a straggler harmless, but no proof: an intent
+// that is then given up (cancelled, exhausted) would be said not to have happened, and
+// the straggler would make that a lie. So as long as the key is remembered, the provider
+// is sent the request again, and its own answer decides.
 func (f unknownFacts) provesAbsence() bool {
-	return f.caps.AbsenceIsProof && f.sinceUnknown >= f.caps.LookupLag && (f.remembered() || f.reported)
+	return f.caps.AbsenceIsProof && f.settledDown() && !f.remembered()
 }
 
-// sendBefore is until when a retry after proven absence is safe; zero: for ever.
-func (f unknownFacts) sendBefore() time.Duration {
-	if f.reported {
-		return 0
+// settledDown reports whether the attempt is over, for all that can be known: its worker
+// has reported, and the provider has had the time that it may take.
+func (f unknownFacts) settledDown() bool {
+	return f.reported && f.sinceUnknown >= f.caps.LookupLag
+}
+
+// refusalDecides reports whether a final refusal of a resend is the outcome: where the
+// provider saves refusals under the key, or where no straggler can succeed after it.
+func (f unknownFacts) refusalDecides() bool {
+	switch f.caps.Replay {
+	case providers.ReplayAllAfterStart, providers.ReplayKeyWins:
+		return true
+	case "":
+		return false // it has no memory: a refusal is about this request alone
+	default:
+		return f.settledDown() && f.sinceUnknown >= f.call
 	}
-	return safeReplay(f.caps, f.call) - f.sinceFirst
 }
 
 // over reports whether the time in which an outcome may stay unknown has passed.

@@ -143,10 +143,9 @@ func (w *Worker) ask(ctx context.Context, l *lane, p *probe) {
 
 // finding is what a probe learnt.
 type finding struct {
-	verdict    verdict
-	answer     providers.Answer
-	reason     string
-	sendBefore time.Duration // of a proof that holds for a while only
+	verdict verdict
+	answer  providers.Answer
+	reason  string
 }
 
 func probed(reason string) finding {
@@ -182,7 +181,7 @@ func (w *Worker) lookUp(ctx context.Context, p *probe) finding {
 	case f.Kind == providers.Absent && p.facts.provesAbsence():
 		return p.absent(reason)
 	case f.Kind == providers.Absent && p.facts.remembered() && p.facts.sinceUnknown >= p.facts.caps.LookupLag:
-		// Its absence proves nothing, but its key does: the saved answer tells.
+		// The provider knows the key if it knows the request: its answer tells.
 		return w.resend(ctx, p)
 	default:
 		return probed(reason)
@@ -194,7 +193,7 @@ func (p *probe) absent(reason string) finding {
 	retry := p.revision.Spec.Retry
 	return finding{
 		verdict: verdict{event: outbox.ProvenAbsent, exhausted: p.sends >= retry.MaxAttempts, retryIn: retryDelay(max(p.sends, 1), retry)},
-		reason:  reason, sendBefore: p.facts.sendBefore(),
+		reason:  reason,
 	}
 }
 
@@ -242,12 +241,13 @@ func (w *Worker) resend(ctx context.Context, p *probe) finding {
 		}
 		return may(ctx)
 	})
+	decides := p.facts.refusalDecides() // by what is known of the attempt in question
 	p.facts.reported = true
 	reason := joined("resend: "+string(a.Kind), a.Code, a.Reason)
 	switch {
 	case a.Kind == providers.KindAccepted:
 		return finding{verdict: verdict{event: outbox.ProviderAccepted}, answer: a, reason: reason}
-	case a.Kind == providers.KindRefused && a.Final && p.facts.caps.KeyMemory > 0:
+	case a.Kind == providers.KindRefused && a.Final && decides:
 		return finding{verdict: verdict{event: outbox.ProviderRefused}, answer: a, reason: reason}
 	default:
 		found := probed(reason)
@@ -271,11 +271,11 @@ func (w *Worker) learn(ctx context.Context, l *lane, p *probe, f finding) {
 	}
 	f.answer.Reason = f.reason
 	s := settlement{
-		ticket: p.ticket, verdict: v, answer: f.answer, probe: true, reported: p.facts.reported, sendBefore: f.sendBefore,
+		ticket: p.ticket, verdict: v, answer: f.answer, probe: true, reported: p.facts.reported,
 		follow: len(p.revision.Spec.FollowOns) > 0,
 	}
 	current, err := w.record(ctx, s)
-	w.afterSettlement(ctx, l, s)
+	w.afterSettlement(ctx, l, s, current || err != nil)
 	w.logAttempt(ctx, l, &p.candidate, s, time.Since(p.asked), current, err)
 }
 

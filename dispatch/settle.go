@@ -19,13 +19,12 @@ import (
 
 // settlement is the answer to one attempt, on its way into the ledger.
 type settlement struct {
-	ticket     // at the attempt that was sent, or that asked
-	verdict    verdict
-	answer     providers.Answer
-	follow     bool          // success leaves "follow-ons to create"
-	probe      bool          // it asked what became of an earlier one
-	reported   bool          // of a probe: no straggler of the unknown attempt is left
-	sendBefore time.Duration // of a probe: how long its proof of absence holds; zero: for ever
+	ticket   // at the attempt that was sent, or that asked
+	verdict  verdict
+	answer   providers.Answer
+	follow   bool // success leaves "follow-ons to create"
+	probe    bool // it asked what became of an earlier one
+	reported bool // of a probe: no straggler of the unknown attempt is left
 }
 
 // settleSQL records answers, fenced on the attempt: a worker that lost its lease must
@@ -34,10 +33,10 @@ type settlement struct {
 // late is kept as evidence. No row true means stale, not failure.
 const settleSQL = `-- name: settle
 WITH s AS (
-	SELECT id, attempt, event::outbox.event, to_state::outbox.state, retry_in, provider_id, code, reason, result::json, follow, probe, reported, send_before
+	SELECT id, attempt, event::outbox.event, to_state::outbox.state, retry_in, provider_id, code, reason, result::json, follow, probe, reported
 	FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[], $10::boolean[],
-			$11::boolean[], $12::boolean[], $13::float8[])
-		AS s(id, attempt, event, to_state, retry_in, provider_id, code, reason, result, follow, probe, reported, send_before)
+			$11::boolean[], $12::boolean[])
+		AS s(id, attempt, event, to_state, retry_in, provider_id, code, reason, result, follow, probe, reported)
 ), held AS (
 	SELECT s.*, o.intent_id, o.state AS from_state, o.account, clock_timestamp() AS at,
 		s.to_state = 'failed_final' OR (s.to_state = 'succeeded' AND NOT s.follow) AS done
@@ -62,7 +61,6 @@ WITH s AS (
 			WHEN h.to_state IN ('failed_retryable', 'outcome_unknown') THEN h.at + make_interval(secs => h.retry_in) END,
 		unknown_attempt = CASE WHEN h.to_state IN ('outcome_unknown', 'needs_review') THEN coalesce(o.unknown_attempt, h.attempt) END,
 		unknown_since = CASE WHEN h.to_state IN ('outcome_unknown', 'needs_review') THEN coalesce(o.unknown_since, h.at) END,
-		send_before = CASE WHEN h.to_state = 'failed_retryable' AND h.send_before > 0 THEN h.at + make_interval(secs => h.send_before) END,
 		review_since = CASE h.to_state WHEN 'needs_review' THEN h.at END,
 		review_reason = CASE h.to_state WHEN 'needs_review' THEN h.reason END
 	FROM held h
@@ -74,15 +72,15 @@ WITH s AS (
 ), noted AS (
 	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor, reason)
 	SELECT intent_id, at, attempt, from_state, CASE to_state WHEN 'exhausted' THEN 'failed_retryable' ELSE to_state END,
-		event, $14, nullif(CASE WHEN probe THEN reason ELSE concat_ws(': ', code, reason) END, '')
+		event, $13, nullif(CASE WHEN probe THEN reason ELSE concat_ws(': ', code, reason) END, '')
 	FROM held
 ), used_up AS (
 	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor)
-	SELECT intent_id, at + interval '1 microsecond', attempt, 'failed_retryable', 'exhausted', 'attempts_used', $14
+	SELECT intent_id, at + interval '1 microsecond', attempt, 'failed_retryable', 'exhausted', 'attempts_used', $13
 	FROM held WHERE to_state = 'exhausted'
 ), late AS (
 	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason, evidence)
-	SELECT s.id, s.attempt, now.state, now.state, 'late_answer', $14, nullif(concat_ws(': ', s.code, s.reason), ''),
+	SELECT s.id, s.attempt, now.state, now.state, 'late_answer', $13, nullif(concat_ws(': ', s.code, s.reason), ''),
 		jsonb_strip_nulls(jsonb_build_object('event', s.event, 'provider_id', s.provider_id))
 	FROM s
 	CROSS JOIN LATERAL (
@@ -99,18 +97,18 @@ func (w *Worker) settle(ctx context.Context, all []settlement) ([]bool, error) {
 	n := len(all)
 	tickets := make([]ticket, n)
 	events, states, retries, follows := make([]string, n), make([]string, n), make([]float64, n), make([]bool, n)
-	probes, reported, before := make([]bool, n), make([]bool, n), make([]float64, n)
+	probes, reported := make([]bool, n), make([]bool, n)
 	ids, codes, reasons, results := make([]*string, n), make([]*string, n), make([]*string, n), make([]*string, n)
 	for i, s := range all {
 		tickets[i] = s.ticket
 		events[i], states[i], retries[i], follows[i] = string(s.verdict.event), string(s.verdict.state), s.verdict.retryIn.Seconds(), s.follow
 		ids[i], codes[i], reasons[i] = text(s.answer.ProviderID), text(s.answer.Code), text(s.answer.Reason)
 		results[i] = document(s.answer.Result)
-		probes[i], reported[i], before[i] = s.probe, s.reported, s.sendBefore.Seconds()
+		probes[i], reported[i] = s.probe, s.reported
 	}
 	intents, attempts := columns(tickets)
 	got, err := collect(ctx, w.cfg.Pool, settleSQL, pgx.RowTo[bool],
-		intents, attempts, events, states, retries, ids, codes, reasons, results, follows, probes, reported, before, w.cfg.Name)
+		intents, attempts, events, states, retries, ids, codes, reasons, results, follows, probes, reported, w.cfg.Name)
 	if err != nil {
 		return nil, fmt.Errorf("settle: %w", err)
 	}

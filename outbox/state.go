@@ -90,7 +90,6 @@ var next = map[State]map[Event]State{
 		PinsDiffer:      NeedsReview,
 		LedgerMoved:     OutcomeUnknown,
 		Contradicted:    NeedsReview, // an older attempt turns out to have happened
-		NotProven:       NeedsReview, // its proof of absence holds no longer
 	},
 	OutcomeUnknown: {
 		ProviderAccepted:   Succeeded,       // its own late answer

@@ -134,7 +134,6 @@ CREATE TABLE outbox.outbox (
     deadline        timestamptz,
     first_sent_at   timestamptz,
     unknown_since   timestamptz,
-    send_before     timestamptz,
     review_since    timestamptz,
     lane            int              NOT NULL,
     catalog_id      int              NOT NULL,
@@ -171,7 +170,7 @@ CREATE TABLE outbox.outbox (
     CONSTRAINT outbox_pinned_once_sent CHECK (sends = 0 OR (account IS NOT NULL AND preset IS NOT NULL AND request_hash IS NOT NULL)),
     CONSTRAINT outbox_attempt_counts CHECK (attempt >= sends AND sends >= 0 AND probes >= 0)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; committed with it, gone when it is settled. attempt numbers every send and probe and fences every later write; account, preset and request_hash are pinned by the first claim. send_before: proven absent only for as long as the provider remembers the key, so not sent after it. holder of an unknown attempt is null once its worker has reported.';
+COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; committed with it, gone when it is settled. attempt numbers every send and probe and fences every later write; account, preset and request_hash are pinned by the first claim. holder of an unknown attempt is null once its worker has reported.';
 -- Column order serves the releaser: lane, phase, then tenant by tenant (fairness), the
 -- urgent first, the oldest first. Expired leases of either kind are a range of it too.
 CREATE INDEX outbox_due_idx ON outbox.outbox (lane, phase, tenant, rank, next_at);
@@ -214,7 +213,7 @@ RETURN CASE event
     WHEN 'found' THEN from_state = 'outcome_unknown' AND to_state = 'succeeded'
     WHEN 'found_refused' THEN from_state = 'outcome_unknown' AND to_state = 'failed_final'
     WHEN 'proven_absent' THEN from_state = 'outcome_unknown' AND to_state = 'failed_retryable'
-    WHEN 'not_proven' THEN from_state IN ('outcome_unknown', 'failed_retryable') AND to_state = 'needs_review'
+    WHEN 'not_proven' THEN from_state = 'outcome_unknown' AND to_state = 'needs_review'
     WHEN 'contradicted' THEN from_state IN ('outcome_unknown', 'failed_retryable', 'exhausted') AND to_state = 'needs_review'
     WHEN 'resolved_succeeded' THEN from_state = 'needs_review' AND to_state = 'succeeded'
     WHEN 'resolved_failed' THEN from_state = 'needs_review' AND to_state = 'failed_final'
