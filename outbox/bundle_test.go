@@ -78,14 +78,9 @@ type testBundle struct {
 
 func setup(t testing.TB) *testBundle {
 	t.Helper()
-	return setupAt(t, pgtest.URL(t))
-}
-
-func setupAt(t testing.TB, url string) *testBundle {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
-	b := &testBundle{t: t, ctx: ctx, url: url}
+	b := &testBundle{t: t, ctx: ctx, url: pgtest.URL(t)}
 	b.owner = b.pool(func(*pgxpool.Config) {})
 	b.app = b.pool(asApp)
 	b.exec("CREATE TABLE public.notes (note text); GRANT SELECT, INSERT ON public.notes TO outbox_app")

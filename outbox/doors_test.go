@@ -169,7 +169,12 @@ type psql struct {
 
 func startPsql(b *testBundle) *psql {
 	b.t.Helper()
-	cmd := exec.CommandContext(b.ctx, "psql", "-qAtX", "-v", "ON_ERROR_STOP=1", b.url)
+	return startPsqlWith(b, "-qAtX")
+}
+
+func startPsqlWith(b *testBundle, flags string) *psql {
+	b.t.Helper()
+	cmd := exec.CommandContext(b.ctx, "psql", flags, "-v", "ON_ERROR_STOP=1", b.url)
 	cmd.Env = append(os.Environ(), "PGOPTIONS=-c role=outbox_app", "PGCLIENTENCODING=UTF8")
 	p := &psql{errs: &bytes.Buffer{}}
 	cmd.Stderr = p.errs
