@@ -123,12 +123,12 @@ func ExampleEnqueueMany() {
 	answers, err := outbox.EnqueueMany(ctx, pool, ins)
 	check(err)
 	for i, answer := range answers {
-		fmt.Println(i, answer.Kind, answer.Code)
+		fmt.Println(i, answer.Kind)
 	}
 	// Output:
 	// 0 accepted
 	// 1 accepted
-	// 2 refused key_field_missing
+	// 2 refused
 	// 3 in_flight
 }
 
