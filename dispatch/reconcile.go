@@ -213,7 +213,9 @@ func (w *Worker) callLooker(looker providers.Looker, p *probe) (f providers.Find
 const claimResendSQL = `-- name: claim_resend
 WITH claimed AS (
 	UPDATE outbox.outbox o
-	SET sends = sends + 1, unknown_attempt = attempt, holder = $3, next_at = clock_timestamp() + make_interval(secs => $4)
+	SET sends = sends + 1, unknown_attempt = attempt, holder = $3, next_at = clock_timestamp() + make_interval(secs => $4),
+		first_sent_at = coalesce(first_sent_at, clock_timestamp()),
+		account = coalesce(account, $6), preset = coalesce(preset, $7), request_hash = coalesce(request_hash, $8)
 	WHERE intent_id = $1 AND attempt = $2 AND state = 'outcome_unknown' AND phase = 'probing'
 	RETURNING intent_id, attempt
 ), noted AS (
@@ -229,9 +231,12 @@ func (w *Worker) resend(ctx context.Context, p *probe) finding {
 	w.cfg.Hooks.call(w.cfg.Hooks.BeforeResend, p.intent.Reference)
 	asked := time.Now()
 	lease := p.revision.Spec.Timeouts.Lease.Duration
-	n, err := count(ctx, w.cfg.Pool, claimResendSQL, p.ID, p.Attempt, w.cfg.holder, lease.Seconds(), w.cfg.Name)
+	n, err := count(ctx, w.cfg.Pool, claimResendSQL, p.ID, p.Attempt, w.cfg.holder, lease.Seconds(), w.cfg.Name,
+		p.provider.Account(), p.facts.caps.Preset, p.request.Hash[:])
 	if err != nil || n == 0 {
-		return finding{} // the lease decides, or another has it
+		// Nothing is sent. If the claim committed all the same, the lease runs out.
+		w.log.WarnContext(ctx, "could not claim a resend", "reference", p.intent.Reference, "error", err)
+		return finding{}
 	}
 	may := permit(&p.candidate, asked)
 	safe := p.asked.Add(safeReplay(p.facts.caps, p.facts.call) - p.facts.sinceFirst)

@@ -26,6 +26,14 @@ const refreshEvery = 2 * time.Second
 // refresh learns revisions that were applied since, and starts to serve their lanes. It
 // returns why current operations cannot be served although a provider is here.
 func (w *Worker) refresh(ctx context.Context) error {
+	if err := w.recognise(ctx); err != nil {
+		if errors.Is(err, errClone) {
+			w.mu.Lock()
+			w.services = map[int32]service{}
+			w.mu.Unlock()
+		}
+		return err
+	}
 	revisions, err := catalog.Load(ctx, w.cfg.Pool)
 	var newer *catalog.UnusableError
 	if errors.As(err, &newer) {
