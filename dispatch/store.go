@@ -20,8 +20,14 @@ const statementLimit = 30 * time.Second
 // then has a cost of 10^10, for which JIT would compile it: half a second per statement.
 // And what we write must be durable whatever the session says: a claim that a crash can
 // forget is a second charge.
+//
+// A process may stop for good between two statements of a transaction, its connection
+// still open: its machine sleeps, or has lost its power or its network. The server then
+// ends the transaction, so that what it has locked (a lane) holds up nobody for long. We
+// pause for nothing inside a transaction.
 const tuneSQL = `-- name: tune
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
+	set_config('idle_in_transaction_session_timeout', '5s', true),
 	set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local')
 		THEN 'on' ELSE current_setting('synchronous_commit') END, true)`
 
