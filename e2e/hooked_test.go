@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -41,10 +42,11 @@ const (
 	referenceEnv = "E2E_STOP_FOR"
 )
 
-// hooked is a worker that stops for ever at a point.
+// hooked is a worker that stops at a point, until it is killed or told to go on.
 type hooked struct {
 	*child
 	reached chan string // gets what the worker says when it is there
+	goOn    func()
 }
 
 // hookedWorker starts this binary as a worker that stops at the point for the reference.
@@ -54,12 +56,15 @@ func (b *bundle) hookedWorker(name string, at point, reference string, env ...st
 	b.must(err)
 	out, in, err := os.Pipe()
 	b.must(err)
+	wait, goOn, err := os.Pipe()
+	b.must(err)
+	b.t.Cleanup(func() { _ = goOn.Close() })
 	cmd := exec.Command(self)
 	cmd.Env = append(b.workerEnvironment(name), pointEnv+"="+string(at), referenceEnv+"="+reference)
 	cmd.Env = append(cmd.Env, env...)
-	cmd.ExtraFiles = []*os.File{in}
-	h := &hooked{child: b.start(name, cmd), reached: make(chan string, 1)}
-	_ = in.Close()
+	cmd.ExtraFiles = []*os.File{in, wait}
+	h := &hooked{child: b.start(name, cmd), reached: make(chan string, 1), goOn: func() { _ = goOn.Close() }}
+	_, _ = in.Close(), wait.Close()
 	go func() {
 		defer func() { _ = out.Close() }()
 		s := bufio.NewScanner(out)
@@ -118,7 +123,7 @@ func work(ctx context.Context) error {
 		Pool: pool, Providers: accounts, Logger: slog.New(slog.NewJSONHandler(os.Stderr, nil)), Name: cfg.Worker.Name,
 		ReleaseLease: cfg.Worker.ReleaseLease, IdlePoll: cfg.Worker.IdlePoll, SweepEvery: cfg.Worker.SweepEvery,
 		StopTimeout: cfg.Worker.StopTimeout,
-		Hooks:       stopAt(point(os.Getenv(pointEnv)), os.Getenv(referenceEnv), os.NewFile(3, "parent")),
+		Hooks:       stopAt(point(os.Getenv(pointEnv)), os.Getenv(referenceEnv), os.NewFile(3, "reached"), os.NewFile(4, "wait")),
 	})
 	if err != nil {
 		return err
@@ -126,13 +131,13 @@ func work(ctx context.Context) error {
 	return w.Run(ctx)
 }
 
-// stopAt makes hooks that tell the parent and then wait for the end of the process.
-func stopAt(at point, reference string, parent *os.File) dispatch.Hooks {
+// stopAt makes hooks that say when they are reached, and then wait for the end of a file.
+func stopAt(at point, reference string, reached io.Writer, wait io.Reader) dispatch.Hooks {
 	stop := func(here point) func(string) {
 		return func(r string) {
 			if here == at && r == reference {
-				fmt.Fprintf(parent, "at %s of %s\n", at, r)
-				select {}
+				_, _ = fmt.Fprintf(reached, "at %s of %s\n", at, r)
+				_, _ = io.Copy(io.Discard, wait)
 			}
 		}
 	}

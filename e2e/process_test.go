@@ -74,10 +74,18 @@ func (c *child) kill() {
 }
 
 // terminate asks the process to stop, as a deployment does.
-func (c *child) terminate() {
+func (c *child) terminate() { c.t.Helper(); c.signal(syscall.SIGTERM) }
+
+// freeze keeps the process from doing anything until it is thawed, as when its machine
+// sleeps.
+func (c *child) freeze() { c.t.Helper(); c.signal(syscall.SIGSTOP) }
+
+func (c *child) thaw() { c.t.Helper(); c.signal(syscall.SIGCONT) }
+
+func (c *child) signal(s os.Signal) {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		c.t.Fatalf("stop %s: %v", c.name, err)
+	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		c.t.Fatalf("signal %s: %v", c.name, err)
 	}
 }
 

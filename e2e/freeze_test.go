@@ -1,0 +1,100 @@
+package e2e_test
+
+import (
+	"testing"
+
+	"github.com/outbox-worker/outbox-worker/internal/simulator"
+	"github.com/outbox-worker/outbox-worker/outbox"
+)
+
+// late is a condition: an answer of that attempt came too late and is kept as evidence.
+const late = `EXISTS (SELECT FROM outbox.history h JOIN outbox.intents i ON i.id = h.intent_id
+	WHERE i.reference = $1 AND h.attempt = $2 AND h.event = 'late_answer')`
+
+// A worker's machine sleeps between claim and call. Another finds out that nothing has
+// happened, and is calling when the first wakes up: that sends nothing any more, and what
+// it says of its own attempt does not touch the attempt that runs. Here not even the
+// provider would notice a second request.
+func TestAWorkerThatWakesUpWhileAnotherCallsSendsNothingAndOverwritesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withTimes(killCall, killLease))
+	b.configure(byBoth)
+	reference := b.charge(plain("1"))
+	first := b.hookedWorker("first", afterClaim, reference)
+	first.await(b)
+	first.freeze()
+	answer := b.sim.Hold(simulator.Charges, reference, simulator.BeforeEffect)
+	defer answer()
+	b.worker("second")
+	b.held(simulator.Charges, reference)
+
+	first.thaw()
+	first.goOn()
+	b.await(late, reference, 1)
+	b.again(plain("1"), reference, outbox.AnswerInFlight, outbox.Executing)
+	answer()
+	b.state(reference, outbox.Succeeded)
+	b.state(b.charge(plain("2")), outbox.Succeeded)
+	b.quiet()
+	b.counted(simulator.Charges, reference, 1, 1)
+	b.compare()
+}
+
+// The same after the call: what the first worker knows when it wakes up is older than the
+// outcome.
+func TestAWorkerThatWakesUpAfterAnotherHasSettledChangesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withTimes(killCall, killLease))
+	b.must(b.sim.SetBehaviour(simulator.Charges, simulator.Behaviour{Keys: simulator.Honour}))
+	b.configure(byKey)
+	reference := b.charge(full("1"))
+	first := b.hookedWorker("first", afterCall, reference)
+	first.await(b)
+	first.freeze()
+	b.worker("second")
+	b.state(reference, outbox.Succeeded)
+	b.quiet()
+	settled := b.again(full("1"), reference, outbox.AnswerSettled, outbox.Succeeded)
+
+	first.thaw()
+	first.goOn()
+	b.await(late, reference, 1)
+	b.state(b.charge(plain("2")), outbox.Succeeded)
+	b.quiet()
+	if now := b.again(full("1"), reference, outbox.AnswerSettled, outbox.Succeeded); now.Attempt != settled.Attempt || !now.SettledAt.Equal(settled.SettledAt) {
+		t.Errorf("settled by attempt %d at %s, and now by %d at %s", settled.Attempt, settled.SettledAt, now.Attempt, now.SettledAt)
+	}
+	b.counted(simulator.Charges, reference, 1, 2)
+	if n := len(b.sim.Effects("")); n != 4 {
+		t.Errorf("%d effects, want two charges, a shipment and a receipt", n)
+	}
+	b.compare()
+}
+
+// A worker's machine sleeps, or its network is gone, in the middle of a transaction in
+// which it hands out work. The others are not held up by what it has locked.
+func TestAWorkerFrozenInATransactionHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withTimes(patientCall, patientLease))
+	first := b.worker("first")
+	b.ready(first)
+	// It has locked the lane and is to put a job into River's table.
+	tx, err := b.pool.Begin(b.ctx)
+	b.must(err)
+	defer func() { _ = tx.Rollback(b.ctx) }()
+	_, err = tx.Exec(b.ctx, `LOCK TABLE outbox.river_job IN EXCLUSIVE MODE`)
+	b.must(err)
+	reference := b.charge(plain("1"))
+	b.await(`EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ILIKE '%copy%river_job%')`)
+	first.freeze()
+	b.must(tx.Rollback(b.ctx))
+
+	b.worker("second")
+	b.state(reference, outbox.Succeeded)
+	first.thaw()
+	b.state(b.charge(plain("2")), outbox.Succeeded)
+	b.quiet()
+	first.alive()
+	b.counted(simulator.Charges, reference, 1, 1)
+	b.compare()
+}
