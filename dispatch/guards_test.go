@@ -215,6 +215,27 @@ func TestNoTenantStarvesAnother(t *testing.T) {
 	}
 }
 
+// A release walks a bounded number of places. Tenants with nothing due yet must not hide
+// one who has, however many they are.
+func TestTenantsWithNothingDueHideNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.patient()
+	var ins []outbox.Intent
+	for i := range 700 {
+		ins = append(ins, outbox.Intent{
+			Tenant: fmt.Sprintf("later-%03d", i), Operation: "charge_card.v1", Payload: charge{"l", 1, "EUR"}, NotBefore: time.Now().AddDate(0, 0, 7),
+		})
+	}
+	_, err := outbox.EnqueueMany(b.ctx, b.pool, ins)
+	b.must(err)
+	b.run(nil)
+	for _, tenant := range []string{"zz", "mm", "aa", "later-350"} {
+		a := b.enqueue(outbox.Intent{Tenant: tenant, Payload: charge{"now", 1, "EUR"}})
+		b.state(a.Reference, outbox.Succeeded)
+	}
+}
+
 func TestPriorityOrdersATenantsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

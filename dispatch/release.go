@@ -69,7 +69,7 @@ func (w *Worker) fallAsleep(ctx context.Context, l *lane) bool {
 // lockLaneSQL makes one replica at a time release for a lane. Whoever finds it locked
 // leaves it to the other.
 const lockLaneSQL = `-- name: lock_lane
-SELECT true FROM outbox.lanes
+SELECT cursor_tenant FROM outbox.lanes
 WHERE id = $1 AND (paused_until IS NULL OR paused_until <= clock_timestamp())
 FOR UPDATE SKIP LOCKED`
 
@@ -83,13 +83,14 @@ FOR UPDATE SKIP LOCKED`
 // the second of every tenant, and so on. So a tenant with a million waiting costs the
 // others one place, and what is scheduled for later costs one index look: the time is a
 // subquery because a condition on clock_timestamp() itself, which is volatile, is no
-// bound for an index and would be checked on every row.
+// bound for an index and would be checked on every row. A walk that has seen 256 places
+// with nothing due goes on from there at the next release, so that they hide nobody.
 const releaseSQL = `-- name: release
 WITH RECURSIVE lane AS (
 	SELECT l.id, l.cursor_tenant, l.rate, l.burst,
 		least(l.burst::float8, l.tokens + l.rate * extract(epoch FROM clock_timestamp() - l.tokens_at)::float8) AS tokens,
 		l.concurrency - (SELECT count(*)::int FROM outbox.outbox o
-			WHERE o.lane = l.id AND o.phase IN ('released', 'leased', 'probing')) AS room
+			WHERE o.lane = l.id AND o.phase IN ('released', 'leased')) AS room
 	FROM outbox.lanes l WHERE l.id = $1
 ), free AS (
 	SELECT greatest(0, least(room, CASE WHEN rate IS NULL THEN room ELSE floor(tokens)::int END, $4::int)) AS n FROM lane
@@ -130,17 +131,21 @@ WITH RECURSIVE lane AS (
 	RETURNING o.intent_id, o.attempt, c.turn, c.place
 ), moved AS (
 	UPDATE outbox.lanes l
-	SET asleep = false, tokens = coalesce(lane.tokens - (SELECT count(*) FROM released), 0), tokens_at = clock_timestamp(),
-		cursor_tenant = coalesce((SELECT tenant FROM chosen ORDER BY turn DESC, place DESC LIMIT 1), l.cursor_tenant)
-	FROM lane WHERE l.id = lane.id AND EXISTS (SELECT FROM released)
+	SET asleep = l.asleep AND NOT EXISTS (SELECT FROM released),
+		tokens = coalesce(lane.tokens - (SELECT count(*) FROM released), 0), tokens_at = clock_timestamp(),
+		cursor_tenant = coalesce((SELECT tenant FROM chosen ORDER BY turn DESC, place DESC LIMIT 1),
+			(SELECT tenant FROM walk ORDER BY place DESC LIMIT 1))
+	FROM lane WHERE l.id = lane.id AND (EXISTS (SELECT FROM released) OR (SELECT max(place) FROM walk) = 256)
 )
 SELECT intent_id, attempt FROM released ORDER BY turn, place`
 
 // limitSQL: how long until a lane that released nothing may take something; 0 when it
-// may take something now, so that nothing is due.
+// may take something now, so that nothing is due. $3 is where the walk began: if it has
+// moved, there is more to walk.
 const limitSQL = `-- name: limit
 SELECT CASE
-	WHEN l.concurrency <= (SELECT count(*) FROM outbox.outbox o WHERE o.lane = l.id AND o.phase IN ('released', 'leased', 'probing'))
+	WHEN l.cursor_tenant <> $3 THEN 0.000001
+	WHEN l.concurrency <= (SELECT count(*) FROM outbox.outbox o WHERE o.lane = l.id AND o.phase IN ('released', 'leased'))
 		THEN $2::float8
 	ELSE greatest(0, (1 - l.tokens - l.rate * extract(epoch FROM clock_timestamp() - l.tokens_at)) / l.rate)::float8
 END
@@ -151,8 +156,8 @@ FROM outbox.lanes l WHERE l.id = $1`
 // jobs change in one transaction: neither without the other.
 func (w *Worker) releaseOnce(ctx context.Context, l *lane) (released int, full time.Duration, err error) {
 	err = inTx(ctx, w.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
-		locked, err := collect(ctx, tx, lockLaneSQL, pgx.RowTo[bool], l.id)
-		if err != nil || len(locked) == 0 {
+		cursor, err := collect(ctx, tx, lockLaneSQL, pgx.RowTo[string], l.id)
+		if err != nil || len(cursor) == 0 {
 			return err
 		}
 		tickets, err := collect(ctx, tx, releaseSQL, scanTicket, l.id, w.servedIDs(), w.cfg.ReleaseLease.Seconds(), maxJob*jobsPerRelease)
@@ -160,7 +165,7 @@ func (w *Worker) releaseOnce(ctx context.Context, l *lane) (released int, full t
 			return err
 		}
 		if len(tickets) == 0 {
-			wait, err := collect(ctx, tx, limitSQL, pgx.RowTo[*float64], l.id, busyPoll.Seconds())
+			wait, err := collect(ctx, tx, limitSQL, pgx.RowTo[*float64], l.id, busyPoll.Seconds(), cursor[0])
 			if err == nil && len(wait) == 1 && wait[0] != nil {
 				full = seconds(*wait[0])
 			}
