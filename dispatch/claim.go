@@ -139,7 +139,7 @@ SELECT intent_id, attempt - 1 FROM claimed`
 
 // claim claims the candidates and says for each whether it is ours to send. Two jobs
 // that carry the same intent can meet in one batch: one of them gets it.
-func (w *Worker) claim(ctx context.Context, candidates []*candidate) ([]bool, error) {
+func (w *Worker) claim(ctx context.Context, db batchSender, candidates []*candidate) ([]bool, error) {
 	n := len(candidates)
 	ids, attempts := make([]int64, n), make([]int, n)
 	accounts, presets, hashes, leases := make([]string, n), make([]string, n), make([][]byte, n), make([]float64, n)
@@ -148,7 +148,7 @@ func (w *Worker) claim(ctx context.Context, candidates []*candidate) ([]bool, er
 		accounts[i], presets[i], hashes[i] = c.provider.Account(), c.capabilities().Preset, c.request.Hash[:]
 		leases[i] = c.revision.Spec.Timeouts.Lease.Seconds()
 	}
-	got, err := collect(ctx, w.cfg.Pool, claimSQL, scanTicket, ids, attempts, accounts, presets, hashes, leases, w.cfg.holder, w.cfg.Name)
+	got, err := collect(ctx, db, claimSQL, scanTicket, ids, attempts, accounts, presets, hashes, leases, w.cfg.holder, w.cfg.Name)
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}

@@ -83,10 +83,15 @@ func (w *Worker) takeSlots(l *lane, want int) int {
 // for each and returns those it does not need.
 func (w *Worker) start(ctx context.Context, l *lane, tickets []ticket, calls *sync.WaitGroup) {
 	ready := w.prepare(ctx, tickets)
+	started := 0
+	if len(ready) > 0 {
+		w.cfg.Hooks.beforeClaim(ready)
+		others := w.startLocal(ctx, l, ready, calls)
+		started, ready = len(ready)-len(others), others
+	}
 	claimAsked := time.Now()
 	var mine []bool
 	if len(ready) > 0 {
-		w.cfg.Hooks.beforeClaim(ready)
 		var err error
 		if mine, err = w.claims.Submit(ctx, ready...); err != nil {
 			// Whether the claim committed is not known: if it did, the lease runs out and
@@ -94,7 +99,6 @@ func (w *Worker) start(ctx context.Context, l *lane, tickets []ticket, calls *sy
 			w.log.ErrorContext(ctx, "could not claim", "lane", l.name, "intents", len(ready), "error", err)
 		}
 	}
-	started := 0
 	for i, won := range mine {
 		if !won {
 			continue

@@ -57,7 +57,7 @@ func (w *Worker) refresh(ctx context.Context) error {
 		if !ok {
 			continue
 		}
-		if err := servable(r, caps); err != nil {
+		if err := servable(r, caps, local(provider)); err != nil {
 			problems = append(problems, err)
 			continue
 		}
@@ -80,13 +80,13 @@ func (w *Worker) refresh(ctx context.Context) error {
 // servable refuses what could not be kept: a lease that does not cover the call, or a
 // provider that can neither recognise our key nor be asked, without a choice of what to
 // risk.
-func servable(r *catalog.Revision, caps providers.Capabilities) error {
+func servable(r *catalog.Revision, caps providers.Capabilities, local bool) error {
 	call, lease := r.Spec.Timeouts.Call.Duration, r.Spec.Timeouts.Lease.Duration
 	if lease < call+LeaseMargin {
 		return fmt.Errorf("%s: a lease of %s does not cover a call of %s and the margin of %s: raise timeouts.lease in the catalog",
 			r.Operation, lease, call, LeaseMargin)
 	}
-	if caps.KeyMemory == 0 && !caps.Lookup && r.Spec.Unknown == "" {
+	if !local && caps.KeyMemory == 0 && !caps.Lookup && r.Spec.Unknown == "" {
 		return fmt.Errorf("%s: its provider neither remembers keys nor can be asked, so an unknown outcome cannot be found out: declare unknown: at_most_once or at_least_once in the catalog",
 			r.Operation)
 	}

@@ -93,7 +93,7 @@ SELECT (s.id, s.attempt) IN (SELECT h.intent_id, h.attempt FROM held h) FROM s`
 
 // settle records the answers and says for each whether it is the outcome (false: stale,
 // kept as evidence).
-func (w *Worker) settle(ctx context.Context, all []settlement) ([]bool, error) {
+func (w *Worker) settle(ctx context.Context, db batchSender, all []settlement) ([]bool, error) {
 	n := len(all)
 	tickets := make([]ticket, n)
 	events, states, retries, follows := make([]string, n), make([]string, n), make([]float64, n), make([]bool, n)
@@ -107,7 +107,7 @@ func (w *Worker) settle(ctx context.Context, all []settlement) ([]bool, error) {
 		probes[i], reported[i] = s.probe, s.reported
 	}
 	intents, attempts := columns(tickets)
-	got, err := collect(ctx, w.cfg.Pool, settleSQL, pgx.RowTo[bool],
+	got, err := collect(ctx, db, settleSQL, pgx.RowTo[bool],
 		intents, attempts, events, states, retries, ids, codes, reasons, results, follows, probes, reported, w.cfg.Name)
 	if err != nil {
 		return nil, fmt.Errorf("settle: %w", err)
@@ -119,16 +119,16 @@ func (w *Worker) settle(ctx context.Context, all []settlement) ([]bool, error) {
 // strange answer does not hold up the others; the strange one is recorded without its
 // text, because that it happened matters more than what was said.
 func (w *Worker) settleApart(ctx context.Context, all []settlement) ([]bool, error) {
-	got, err := w.settle(ctx, all)
+	got, err := w.settle(ctx, w.cfg.Pool, all)
 	if err == nil || !refusedData(err) {
 		return got, err
 	}
 	got = make([]bool, len(all))
 	for i, s := range all {
-		one, err := w.settle(ctx, []settlement{s})
+		one, err := w.settle(ctx, w.cfg.Pool, []settlement{s})
 		if err != nil && refusedData(err) {
 			s.answer.Result, s.answer.Reason = nil, "the provider's answer could not be stored"
-			one, err = w.settle(ctx, []settlement{s})
+			one, err = w.settle(ctx, w.cfg.Pool, []settlement{s})
 		}
 		if err != nil {
 			return nil, err

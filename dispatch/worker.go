@@ -102,7 +102,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer endRecording()
 
 	w.loads = newBatcher(batchLines, batchMax, w.loadEach)
-	w.claims = newBatcher(batchLines, batchMax, w.claim)
+	w.claims = newBatcher(batchLines, batchMax, func(ctx context.Context, all []*candidate) ([]bool, error) {
+		return w.claim(ctx, w.cfg.Pool, all)
+	})
 	w.settles = newBatcher(batchLines, batchMax, w.settleApart)
 
 	if err := w.river.Start(free); err != nil {
