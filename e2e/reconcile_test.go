@@ -28,7 +28,7 @@ func TestAWorkerKilledAfterItsClaimIsFoundOutByAnother(t *testing.T) {
 		{"looked up: it happened", byLookup, simulator.Ignore, []point{afterCall}, 1},
 		{"sent again under its key: it happened", byKey, simulator.Honour, []point{afterCall}, 2},
 		{"sent again under its key: it had not", byKey, simulator.Honour, []point{afterClaim}, 1},
-		{"looked up: proven absent", byBoth, simulator.Honour, []point{afterClaim}, 1},
+		{"looked up: not there, so sent again under its key", byBoth, simulator.Honour, []point{afterClaim}, 1},
 		{"who finds out is killed as well", byKey, simulator.Honour, []point{afterCall, beforeResend}, 2},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
