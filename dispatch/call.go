@@ -30,7 +30,7 @@ func permit(c *candidate, claimAsked time.Time) providers.Permit {
 		switch {
 		case passed >= lease:
 			return errLeaseOver
-		case !c.expires.IsZero() && !now.Before(c.expires):
+		case !c.expires.IsZero() && (!now.Before(c.expires) || !now.Round(0).Before(c.expires.Round(0))):
 			return errDeadlineOver
 		}
 		return nil

@@ -27,7 +27,7 @@ type candidate struct {
 	sends     int
 	catalogID int32
 	pins      pins
-	paused    time.Duration // until its lane may send; 0: now
+	paused    time.Duration // how long to wait because its lane is paused; 0: it is not
 	trace     string
 	expires   time.Time // its deadline, on this process's clock; zero: none
 	intent    providers.Intent
@@ -69,7 +69,7 @@ func (p pins) allow(account, preset string, hash []byte) (string, bool) {
 // each of its rows.
 const loadSQL = `-- name: load
 SELECT o.intent_id, o.attempt, o.state::text, o.sends, o.catalog_id, o.account, o.preset, o.request_hash,
-	greatest(extract(epoch FROM l.paused_until - clock_timestamp()), 0)::float8,
+	CASE WHEN l.paused_until > clock_timestamp() THEN 1 END::float8,
 	extract(epoch FROM o.deadline - clock_timestamp())::float8,
 	i.reference, coalesce(p.reference, ''), i.tenant, coalesce(i.subject, ''), coalesce(i.trace, ''), i.payload::text
 FROM unnest($1::bigint[], $2::int[]) s(id, attempt)
@@ -118,7 +118,7 @@ WITH s AS (
 	SELECT o.intent_id, o.state, s.account, s.preset, s.hash, s.lease
 	FROM s CROSS JOIN LATERAL (
 		SELECT o.intent_id, o.state FROM outbox.outbox o
-		WHERE o.intent_id = s.id AND o.attempt = s.attempt AND o.state IN ('accepted', 'failed_retryable')
+		WHERE o.intent_id = s.id AND o.attempt = s.attempt AND o.state IN ('accepted', 'failed_retryable') AND (SELECT outbox.at_home())
 			AND (o.deadline IS NULL OR o.deadline > clock_timestamp())
 			AND (o.account IS NULL OR (o.account = s.account AND o.preset = s.preset AND o.request_hash = s.hash))
 		FOR UPDATE SKIP LOCKED
@@ -215,4 +215,9 @@ func columns(tickets []ticket) (ids []int64, attempts []int) {
 	return ids, attempts
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// seconds is a duration from the database. What is further away than a duration can say
+// is as good as never.
+func seconds(s float64) time.Duration {
+	const never = 1e9 // about 30 years
+	return time.Duration(min(max(s, -never), never) * float64(time.Second))
+}

@@ -3,6 +3,8 @@ package dispatch
 import (
 	"context"
 
+	"github.com/cenkalti/backoff/v4"
+
 	"github.com/outbox-worker/outbox-worker/outbox"
 	"github.com/outbox-worker/outbox-worker/providers"
 )
@@ -44,10 +46,11 @@ func (w *Worker) contradict(ctx context.Context, s settlement) {
 	if s.answer.ProviderID != "" {
 		reason += ": the provider names it " + s.answer.ProviderID
 	}
-	n, err := count(ctx, w.cfg.Pool, contradictSQL, s.ID, s.Attempt, text(s.answer.ProviderID), text(reason), w.cfg.Name)
+	n, err := backoff.RetryWithData(func() (int, error) {
+		return count(ctx, w.cfg.Pool, contradictSQL, s.ID, s.Attempt, text(s.answer.ProviderID), text(reason), w.cfg.Name)
+	}, w.patience())
 	switch {
-	case err != nil:
-		// Its late answer stands in the history, which the reviewers of unknown outcomes see.
+	case err != nil: // its late answer stands in the history all the same
 		w.log.ErrorContext(ctx, "could not open a review", "intent", s.ID, "error", err)
 	case n > 0:
 		w.log.ErrorContext(ctx, "review opened: "+reason, "intent", s.ID, "attempt", s.Attempt)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,8 @@ import (
 // followBatch is how many parents one transaction deals with.
 const followBatch = 100
 
-// successesSQL takes successes whose follow-ons are to be created.
+// successesSQL finds successes whose follow-ons are to be created. Two workers may find
+// the same; rendering is without effect, and one of them creates.
 const successesSQL = `-- name: successes
 SELECT o.intent_id, o.attempt, o.catalog_id, i.reference, i.tenant, coalesce(i.subject, ''), i.payload::text,
 	coalesce(e.provider_id, ''), coalesce(e.account, ''), e.result::text, e.settled_at
@@ -25,7 +27,13 @@ JOIN outbox.intents i ON i.id = o.intent_id
 JOIN outbox.outcomes e ON e.intent_id = o.intent_id
 WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'following' AND o.next_at <= (SELECT clock_timestamp())
 	AND o.catalog_id = ANY ($2::int[])
-LIMIT $1 FOR UPDATE OF o SKIP LOCKED`
+ORDER BY o.next_at LIMIT $1`
+
+// keepSuccessesSQL locks those that are still to be dealt with.
+const keepSuccessesSQL = `-- name: keep_successes
+SELECT o.intent_id FROM unnest($1::bigint[]) s(id) CROSS JOIN LATERAL (
+	SELECT o.intent_id FROM outbox.outbox o WHERE o.intent_id = s.id AND o.phase = 'following' FOR UPDATE SKIP LOCKED
+) o`
 
 // followedSQL ends the outbox row of a parent whose follow-ons stand beside it now, in
 // the same transaction.
@@ -78,47 +86,99 @@ func (w *Worker) follow(ctx context.Context) {
 	}
 }
 
+// renderLimit is how long a batch is rendered before what there is gets written: a jq
+// expression that does not end must not hold up the others.
+const renderLimit = 2 * time.Second
+
+// rendered is a success with its follow-ons, or why some of them cannot be.
+type rendered struct {
+	success
+	followOns []catalog.FollowOn
+	why       string
+}
+
 // followOnce turns up to followBatch successes into their follow-ons, in one
 // transaction: a crash leaves all or none, and their keys (parent's reference and name)
 // make doing it twice harmless.
 func (w *Worker) followOnce(ctx context.Context) (done int, _ error) {
-	err := inTx(ctx, w.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
-		parents, err := collect(ctx, tx, successesSQL, scanSuccess, followBatch, w.revisionIDs())
-		if err != nil {
-			return err
-		}
-		var ids []int64
-		var attempts []int
-		var evidence []string
-		for _, p := range parents {
-			created, why, err := w.createFollowOns(ctx, tx, p)
-			if err != nil {
-				return err
-			}
-			if why != "" {
-				w.log.ErrorContext(ctx, "follow-on sent to review", "reference", p.parent.Intent.Reference, "reason", why)
-				if _, err := count(ctx, tx, notFollowedSQL, p.ID, p.Attempt, text(why), w.cfg.Name); err != nil {
-					return err
-				}
-				continue
-			}
-			note, err := json.Marshal(created)
-			if err != nil {
-				return err
-			}
-			ids, attempts, evidence = append(ids, p.ID), append(attempts, p.Attempt), append(evidence, string(note))
-		}
-		done = len(parents)
-		if len(ids) == 0 {
-			return nil
-		}
-		_, err = count(ctx, tx, followedSQL, ids, attempts, evidence, w.cfg.Name)
-		return err
-	})
+	parents, err := collect(ctx, w.cfg.Pool, successesSQL, scanSuccess, followBatch, w.revisionIDs())
 	if err != nil {
 		return 0, fmt.Errorf("follow: %w", err)
 	}
-	return done, nil
+	var batch []rendered
+	for began := time.Now(); len(batch) < len(parents) && (len(batch) == 0 || time.Since(began) < renderLimit); {
+		r, err := w.renderFollowOns(ctx, parents[len(batch)])
+		if err != nil {
+			return 0, fmt.Errorf("follow: %w", err)
+		}
+		batch = append(batch, r)
+	}
+	if len(batch) == 0 {
+		return 0, nil
+	}
+	if err := inTx(ctx, w.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error { return w.createAll(ctx, tx, batch) }); err != nil {
+		return 0, fmt.Errorf("follow: %w", err)
+	}
+	if len(batch) < len(parents) {
+		return followBatch, nil // there is more
+	}
+	return len(batch), nil
+}
+
+// renderFollowOns renders what follows; the error is ctx's end and says nothing.
+func (w *Worker) renderFollowOns(ctx context.Context, s success) (r rendered, err error) {
+	r.success = s
+	defer func() {
+		if v := recover(); v != nil {
+			r.followOns, r.why, err = nil, fmt.Sprint("panic: ", v), nil
+		}
+	}()
+	var bad *catalog.RenderError
+	r.followOns, err = w.revision(s.catalogID).FollowOns(ctx, s.parent)
+	if errors.As(err, &bad) {
+		r.why, err = bad.Error(), nil
+	}
+	return r, err
+}
+
+func (w *Worker) createAll(ctx context.Context, tx pgx.Tx, batch []rendered) error {
+	wanted := make([]int64, len(batch))
+	for i, r := range batch {
+		wanted[i] = r.ID
+	}
+	held, err := collect(ctx, tx, keepSuccessesSQL, pgx.RowTo[int64], wanted)
+	if err != nil {
+		return err
+	}
+	var tickets []ticket
+	var evidence []string
+	for _, r := range batch {
+		if !slices.Contains(held, r.ID) {
+			continue // another worker's
+		}
+		created, why, err := w.createFollowOns(ctx, tx, r)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			w.log.ErrorContext(ctx, "follow-on sent to review", "reference", r.parent.Intent.Reference, "reason", why)
+			if _, err := count(ctx, tx, notFollowedSQL, r.ID, r.Attempt, text(why), w.cfg.Name); err != nil {
+				return err
+			}
+			continue
+		}
+		note, err := json.Marshal(created)
+		if err != nil {
+			return err
+		}
+		tickets, evidence = append(tickets, r.ticket), append(evidence, string(note))
+	}
+	if len(tickets) == 0 {
+		return nil
+	}
+	ids, attempts := columns(tickets)
+	_, err = count(ctx, tx, followedSQL, ids, attempts, evidence, w.cfg.Name)
+	return err
 }
 
 const enqueueFollowOnSQL = `-- name: enqueue_follow_on
@@ -127,28 +187,21 @@ FROM outbox.enqueue_follow_on($1, $2, $3, $4, $5) a`
 
 // createFollowOns records a parent's follow-ons and returns their references by name.
 // Those that can be created are, whatever the others do; why tells what could not be.
-func (w *Worker) createFollowOns(ctx context.Context, tx pgx.Tx, p success) (created map[string]string, why string, _ error) {
-	followOns, err := w.revision(p.catalogID).FollowOns(ctx, p.parent)
-	var bad *catalog.RenderError
-	switch {
-	case errors.As(err, &bad):
-		why = bad.Error()
-	case err != nil:
-		return nil, "", err
-	}
-	created = map[string]string{}
-	for _, f := range followOns {
+func (w *Worker) createFollowOns(ctx context.Context, tx pgx.Tx, r rendered) (created map[string]string, why string, _ error) {
+	created, why = map[string]string{}, r.why
+	for _, f := range r.followOns {
 		var answer outbox.AnswerKind
 		var reference, refusal string
-		row := tx.QueryRow(ctx, enqueueFollowOnSQL, p.ID, f.Name, f.Operation, string(f.Payload), f.Digest[:])
+		row := tx.QueryRow(ctx, enqueueFollowOnSQL, r.ID, f.Name, f.Operation, string(f.Payload), f.Digest[:])
 		if err := row.Scan(&answer, &reference, &refusal); err != nil {
-			return nil, "", fmt.Errorf("follow-on %s of %s: %w", f.Name, p.parent.Intent.Reference, err)
+			return nil, "", fmt.Errorf("follow-on %s of %s: %w", f.Name, r.parent.Intent.Reference, err)
 		}
-		if answer == outbox.AnswerRefused || answer == outbox.AnswerConflict {
+		switch answer {
+		case outbox.AnswerAccepted, outbox.AnswerInFlight, outbox.AnswerSettled, outbox.AnswerExpired:
+			created[f.Name] = reference
+		default:
 			why = fmt.Sprintf("follow-on %s: %s %s", f.Name, answer, refusal)
-			continue
 		}
-		created[f.Name] = reference
 	}
 	return created, why, nil
 }

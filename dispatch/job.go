@@ -133,7 +133,7 @@ func (w *Worker) prepare(ctx context.Context, tickets []ticket) (ready []*candid
 		if c == nil {
 			continue // somebody else has it
 		}
-		if u, wait := w.render(ctx, c); u != nil {
+		if u, wait := w.renderSafely(ctx, c); u != nil {
 			ended = append(ended, *u)
 		} else if wait > 0 {
 			later, pause = append(later, c.ticket), max(pause, wait)
@@ -153,6 +153,17 @@ const (
 	notServedPause = time.Second
 	notReadyPause  = 30 * time.Second
 )
+
+// renderSafely renders; an adapter that panics holds up its intent and nothing else.
+func (w *Worker) renderSafely(ctx context.Context, c *candidate) (u *unstarted, wait time.Duration) {
+	defer func() {
+		if v := recover(); v != nil {
+			w.log.ErrorContext(ctx, "could not prepare the request: panic", "reference", c.intent.Reference, "panic", v)
+			u, wait = nil, notReadyPause
+		}
+	}()
+	return w.render(ctx, c)
+}
 
 // render makes the candidate's request. It returns how the intent ends unsent, or after
 // what pause it should be tried again; neither means ready.

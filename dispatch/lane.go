@@ -28,6 +28,12 @@ func newLane(id int32, name string, concurrency int) *lane {
 	}
 }
 
+// resize follows a change of the lane's concurrency; what is in flight finishes.
+func (l *lane) resize(concurrency int) {
+	l.slots.resize(concurrency)
+	l.probes.resize(max(1, concurrency/probeShare))
+}
+
 // queue is the lane's River queue.
 func (l *lane) queue() string { return "lane_" + l.name }
 

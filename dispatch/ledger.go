@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
+	"time"
 )
 
 // errClone stops a worker on a copy of a ledger: the original may be sending the same.
@@ -15,18 +14,24 @@ var errClone = errors.New("this database is a copy of the one the ledger last ra
 const recogniseSQL = `-- name: recognise
 SELECT outbox.recognise($1)`
 
+// moveLimit bounds a move: it touches every intent that is due, however many there are.
+const moveLimit = 10 * time.Minute
+
 // recognise makes sure that the ledger is where it was. On another timeline, after a
 // failover or a restore, what may have been sent and forgotten becomes unknown, in the
-// same transaction that notes the move; so no worker can release it first.
+// same transaction that notes the move. Until that has committed releases and claims find
+// the ledger not at home, and leave everything.
 func (w *Worker) recognise(ctx context.Context) error {
-	got, err := collect(ctx, w.cfg.Pool, recogniseSQL, pgx.RowTo[string], w.cfg.Name)
-	if err != nil {
+	ctx, cancel := context.WithTimeout(ctx, moveLimit)
+	defer cancel()
+	var got string
+	if err := w.cfg.Pool.QueryRow(ctx, recogniseSQL, w.cfg.Name).Scan(&got); err != nil {
 		return fmt.Errorf("recognise the ledger: %w", err)
 	}
-	switch moved, found := strings.CutPrefix(got[0], "moved, "); {
+	switch moved, found := strings.CutPrefix(got, "moved, "); {
 	case found:
 		w.log.WarnContext(ctx, "the server is on another timeline: what may have been sent is found out before anything is sent", "intents", moved)
-	case got[0] == "clone":
+	case got == "clone":
 		return errClone
 	}
 	return nil

@@ -103,9 +103,3 @@ func (w *Worker) inSavepoint(ctx context.Context, tx pgx.Tx, c *candidate, p Loc
 	}
 	return answer, nil
 }
-
-// local reports whether a provider's outcomes cannot be unknown.
-func local(p providers.Provider) bool {
-	_, ok := p.(Local)
-	return ok
-}

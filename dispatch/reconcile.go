@@ -113,6 +113,12 @@ func scanProbe(row pgx.CollectableRow, asked time.Time) (*probe, error) {
 
 // ask asks once, by lookup or by a resend, and records what was learnt.
 func (w *Worker) ask(ctx context.Context, l *lane, p *probe) {
+	defer func() {
+		if v := recover(); v != nil {
+			// The lease ends, and it is asked again.
+			w.log.ErrorContext(ctx, "could not ask: panic", "reference", p.intent.Reference, "panic", v)
+		}
+	}()
 	served, ok := w.served(ctx, p.catalogID)
 	if !ok {
 		return // the lease ends, and a worker that serves it asks
@@ -124,16 +130,6 @@ func (w *Worker) ask(ctx context.Context, l *lane, p *probe) {
 	f.caps, f.choice, f.call, f.window = served.capabilities, spec.Unknown, spec.Timeouts.Call.Duration, spec.Timeouts.Reconcile.Duration
 	f.attemptsLeft = p.sends < spec.Retry.MaxAttempts
 
-	request, err := p.provider.Prepare(p.intent)
-	if err != nil {
-		w.learn(ctx, l, p, finding{verdict: verdict{event: outbox.NotProven}, reason: "the request cannot be rendered any more: " + err.Error()})
-		return
-	}
-	p.request = request
-	if why, ok := p.pins.allow(p.provider.Account(), f.caps.Preset, request.Hash[:]); !ok {
-		w.learn(ctx, l, p, finding{verdict: verdict{event: outbox.NotProven}, reason: "cannot be asked under other pins: " + why})
-		return
-	}
 	found := w.question(ctx, p, f.ask())
 	if found.verdict.event == outbox.Probed && f.over() {
 		found = finding{verdict: verdict{event: outbox.NotProven}, reason: f.why() + "; last: " + found.reason}
@@ -153,13 +149,26 @@ func probed(reason string) finding {
 }
 
 func (w *Worker) question(ctx context.Context, p *probe, q question) finding {
+	if q == askNobody {
+		return finding{verdict: verdict{event: outbox.NotProven}, reason: p.facts.why()}
+	}
+	if p.pins.account != nil && *p.pins.account != p.provider.Account() {
+		return finding{
+			verdict: verdict{event: outbox.NotProven},
+			reason:  fmt.Sprintf("it was sent from account %q, and %q cannot tell", *p.pins.account, p.provider.Account()),
+		}
+	}
+	var err error
+	if p.request, err = p.provider.Prepare(p.intent); err != nil {
+		return probed("the request cannot be rendered now: " + err.Error())
+	}
 	switch q {
 	case askLookup:
 		return w.lookUp(ctx, p)
 	case askResend:
 		return w.resend(ctx, p)
 	default:
-		return finding{verdict: verdict{event: outbox.NotProven}, reason: p.facts.why()}
+		return probed("no such question: " + string(q))
 	}
 }
 
@@ -228,6 +237,10 @@ SELECT count(*) FROM claimed`
 // what became of it. What does not come from the provider's memory of the key (a refused
 // dial, a 401, a 429) says nothing about the attempt in question, and changes nothing.
 func (w *Worker) resend(ctx context.Context, p *probe) finding {
+	if why, ok := p.pins.allow(p.provider.Account(), p.facts.caps.Preset, p.request.Hash[:]); !ok {
+		// Perhaps an older version of the worker still can; the key's memory bounds the wait.
+		return probed("not resent under other pins: " + why)
+	}
 	w.cfg.Hooks.call(w.cfg.Hooks.BeforeResend, p.intent.Reference)
 	asked := time.Now()
 	lease := p.revision.Spec.Timeouts.Lease.Duration

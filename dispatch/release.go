@@ -13,6 +13,7 @@ import (
 // that it sleeps when there has been none for a while; enqueue then wakes it.
 const (
 	busyPoll   = 10 * time.Millisecond
+	otherPoll  = 100 * time.Millisecond // while another releases, or the lane is paused
 	idleAfter  = 200 * time.Millisecond
 	errorPause = time.Second
 )
@@ -66,11 +67,11 @@ func (w *Worker) fallAsleep(ctx context.Context, l *lane) bool {
 	return n == 0
 }
 
-// lockLaneSQL makes one replica at a time release for a lane. Whoever finds it locked
-// leaves it to the other.
+// lockLaneSQL makes one replica at a time release for a lane. Whoever finds it locked, or
+// paused, or the ledger on another timeline, leaves it.
 const lockLaneSQL = `-- name: lock_lane
 SELECT cursor_tenant FROM outbox.lanes
-WHERE id = $1 AND (paused_until IS NULL OR paused_until <= clock_timestamp())
+WHERE id = $1 AND (paused_until IS NULL OR paused_until <= clock_timestamp()) AND (SELECT outbox.at_home())
 FOR UPDATE SKIP LOCKED`
 
 // releaseSQL releases as much as the lane may take: its concurrency, less what is
@@ -157,8 +158,12 @@ FROM outbox.lanes l WHERE l.id = $1`
 func (w *Worker) releaseOnce(ctx context.Context, l *lane) (released int, full time.Duration, err error) {
 	err = inTx(ctx, w.cfg.Pool, func(ctx context.Context, tx pgx.Tx) error {
 		cursor, err := collect(ctx, tx, lockLaneSQL, pgx.RowTo[string], l.id)
-		if err != nil || len(cursor) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(cursor) == 0 {
+			full = otherPoll // not ours to release now, and no reason to sleep
+			return nil
 		}
 		tickets, err := collect(ctx, tx, releaseSQL, scanTicket, l.id, w.servedIDs(), w.cfg.ReleaseLease.Seconds(), maxJob*jobsPerRelease)
 		if err != nil {

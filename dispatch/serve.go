@@ -24,13 +24,11 @@ type service struct {
 const refreshEvery = 2 * time.Second
 
 // refresh learns revisions that were applied since, and starts to serve their lanes. It
-// returns why current operations cannot be served although a provider is here.
+// returns why an operation in force cannot be served although its provider is here.
 func (w *Worker) refresh(ctx context.Context) error {
 	if err := w.recognise(ctx); err != nil {
 		if errors.Is(err, errClone) {
-			w.mu.Lock()
-			w.services = map[int32]service{}
-			w.mu.Unlock()
+			w.publish(nil, nil)
 		}
 		return err
 	}
@@ -45,48 +43,61 @@ func (w *Worker) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var problems []error
-	services := map[int32]service{}
+	services, problems := w.judge(revisions, limits)
+	w.publish(revisions, services)
+	for _, s := range services {
+		problems = append(problems, w.openLane(ctx, s.revision.LaneID, limits[s.revision.LaneID]))
+	}
+	return errors.Join(problems...)
+}
+
+// judge parts what this worker can perform from what it cannot. An old revision that it
+// cannot perform is a problem of the intents that still have it, and they wait for a
+// worker that can; one in force is a problem of the set-up.
+func (w *Worker) judge(revisions []*catalog.Revision, limits map[int32]laneLimit) (services map[int32]service, problems []error) {
+	inForce := map[string]int{}
 	for _, r := range revisions {
-		lane, ok := limits[r.LaneID]
-		provider := w.cfg.Providers[lane.provider]
-		if !ok || provider == nil {
+		inForce[r.Operation] = max(inForce[r.Operation], r.Revision)
+	}
+	services = map[int32]service{}
+	for _, r := range revisions {
+		provider := w.cfg.Providers[limits[r.LaneID].provider]
+		if provider == nil {
 			continue // another deployment's
 		}
 		caps, ok := provider.Serves(r.Spec.Name, r.Spec.Version)
 		if !ok {
 			continue
 		}
-		if err := servable(r, caps, local(provider)); err != nil {
+		if err := Servable(r, provider); err == nil {
+			services[r.ID] = service{revision: r, provider: provider, capabilities: caps}
+		} else if r.Revision == inForce[r.Operation] && !r.Spec.Retired {
 			problems = append(problems, err)
-			continue
 		}
-		services[r.ID] = service{revision: r, provider: provider, capabilities: caps}
 	}
+	return services, problems
+}
+
+func (w *Worker) publish(revisions []*catalog.Revision, services map[int32]service) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.revisions, w.services = map[int32]*catalog.Revision{}, services
 	for _, r := range revisions {
 		w.revisions[r.ID] = r
 	}
-	w.mu.Unlock()
-	for _, s := range services {
-		if err := w.openLane(ctx, s.revision.LaneID, limits[s.revision.LaneID]); err != nil {
-			problems = append(problems, err)
-		}
-	}
-	return errors.Join(problems...)
 }
 
-// servable refuses what could not be kept: a lease that does not cover the call, or a
-// provider that can neither recognise our key nor be asked, without a choice of what to
-// risk.
-func servable(r *catalog.Revision, caps providers.Capabilities, local bool) error {
+// Servable says why a worker refuses to perform an operation with a provider that knows
+// it: a lease that does not cover the call, or a provider that can neither recognise our
+// key nor be asked, without a choice of what to risk. nil when it does not refuse.
+func Servable(r *catalog.Revision, p providers.Provider) error {
 	call, lease := r.Spec.Timeouts.Call.Duration, r.Spec.Timeouts.Lease.Duration
 	if lease < call+LeaseMargin {
 		return fmt.Errorf("%s: a lease of %s does not cover a call of %s and the margin of %s: raise timeouts.lease in the catalog",
 			r.Operation, lease, call, LeaseMargin)
 	}
-	if !local && caps.KeyMemory == 0 && !caps.Lookup && r.Spec.Unknown == "" {
+	caps, _ := p.Serves(r.Spec.Name, r.Spec.Version)
+	if _, local := p.(Local); !local && caps.KeyMemory == 0 && !caps.Lookup && r.Spec.Unknown == "" {
 		return fmt.Errorf("%s: its provider neither remembers keys nor can be asked, so an unknown outcome cannot be found out: declare unknown: at_most_once or at_least_once in the catalog",
 			r.Operation)
 	}
@@ -118,16 +129,17 @@ func (w *Worker) laneLimits(ctx context.Context) (map[int32]laneLimit, error) {
 	return limits, nil
 }
 
-// openLane starts to release and to work for a lane, once.
+// openLane starts to release and to work for a lane, once, and keeps to its limit as the
+// catalog changes it.
 func (w *Worker) openLane(ctx context.Context, id int32, limit laneLimit) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lanes[id] != nil {
+	if l := w.lanes[id]; l != nil {
+		l.resize(limit.concurrency)
 		return nil
 	}
 	l := newLane(id, limit.name, limit.concurrency)
-	workers := min(limit.concurrency, w.cfg.Concurrency)
-	if err := w.river.Queues().Add(l.queue(), river.QueueConfig{MaxWorkers: workers}); err != nil {
+	if err := w.river.Queues().Add(l.queue(), river.QueueConfig{MaxWorkers: w.cfg.Concurrency}); err != nil {
 		return fmt.Errorf("work for lane %s: %w", limit.name, err)
 	}
 	w.lanes[id] = l

@@ -33,20 +33,23 @@ type settlement struct {
 // late is kept as evidence. No row true means stale, not failure.
 const settleSQL = `-- name: settle
 WITH s AS (
-	SELECT id, attempt, event::outbox.event, to_state::outbox.state, retry_in, provider_id, code, reason, result::json, follow, probe, reported
+	SELECT id, attempt, event::outbox.event, to_state::outbox.state, retry_in, provider_id, code, reason, result::json, follow, probe, reported, n
 	FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::float8[], $6::text[], $7::text[], $8::text[], $9::text[], $10::boolean[],
 			$11::boolean[], $12::boolean[])
-		AS s(id, attempt, event, to_state, retry_in, provider_id, code, reason, result, follow, probe, reported)
+		WITH ORDINALITY AS s(id, attempt, event, to_state, retry_in, provider_id, code, reason, result, follow, probe, reported, n)
 ), held AS (
 	SELECT s.*, o.intent_id, o.state AS from_state, o.account, clock_timestamp() AS at,
 		s.to_state = 'failed_final' OR (s.to_state = 'succeeded' AND NOT s.follow) AS done
 	FROM s CROSS JOIN LATERAL (
 		SELECT o.intent_id, o.state, o.account FROM outbox.outbox o
 		WHERE o.intent_id = s.id
-			AND CASE WHEN s.probe THEN o.state = 'outcome_unknown' AND o.phase = 'probing' AND o.attempt = s.attempt
-				ELSE (o.state = 'executing' AND o.attempt = s.attempt)
-					OR (o.state = 'outcome_unknown' AND o.unknown_attempt = s.attempt AND s.to_state <> 'outcome_unknown')
-					OR (o.state = 'needs_review' AND o.unknown_attempt = s.attempt AND s.to_state = 'succeeded') END
+			AND CASE
+				WHEN o.state = 'executing' THEN NOT s.probe AND o.attempt = s.attempt
+				WHEN o.state = 'outcome_unknown' AND s.probe AND o.phase = 'probing' AND o.attempt = s.attempt THEN true
+				WHEN o.state = 'outcome_unknown' AND o.unknown_attempt = s.attempt
+					THEN s.to_state = 'succeeded' OR (NOT s.probe AND s.to_state <> 'outcome_unknown')
+				WHEN o.state = 'needs_review' THEN o.unknown_attempt = s.attempt AND s.to_state = 'succeeded'
+				ELSE false END
 		FOR UPDATE
 	) o
 ), gone AS (
@@ -65,6 +68,10 @@ WITH s AS (
 		review_reason = CASE h.to_state WHEN 'needs_review' THEN h.reason END
 	FROM held h
 	WHERE o.intent_id = h.intent_id AND NOT h.done
+), heard AS (
+	-- It knows no more than before, but its worker has reported: no straggler of it is left.
+	UPDATE outbox.outbox o SET holder = NULL FROM s
+	WHERE o.intent_id = s.id AND o.state = 'outcome_unknown' AND o.unknown_attempt = s.attempt AND s.event = 'no_answer'
 ), ended AS (
 	INSERT INTO outbox.outcomes (intent_id, attempt, state, provider_id, account, code, reason, result)
 	SELECT intent_id, attempt, to_state, provider_id, account, code, CASE WHEN to_state <> 'succeeded' THEN reason END, result
@@ -89,10 +96,10 @@ WITH s AS (
 	) now
 	WHERE now.state IS NOT NULL AND s.event <> 'probed' AND (s.id, s.attempt) NOT IN (SELECT h.intent_id, h.attempt FROM held h)
 )
-SELECT (s.id, s.attempt) IN (SELECT h.intent_id, h.attempt FROM held h) FROM s`
+SELECT (s.id, s.attempt) IN (SELECT h.intent_id, h.attempt FROM held h) FROM s ORDER BY s.n`
 
 // settle records the answers and says for each whether it is the outcome (false: stale,
-// kept as evidence).
+// kept as evidence). It takes one answer an intent: see rounds.
 func (w *Worker) settle(ctx context.Context, db batchSender, all []settlement) ([]bool, error) {
 	n := len(all)
 	tickets := make([]ticket, n)
@@ -115,54 +122,97 @@ func (w *Worker) settle(ctx context.Context, db batchSender, all []settlement) (
 	return got, nil
 }
 
-// settleApart settles one by one when a batch is refused for its data, so that one
-// strange answer does not hold up the others; the strange one is recorded without its
-// text, because that it happened matters more than what was said.
-func (w *Worker) settleApart(ctx context.Context, all []settlement) ([]bool, error) {
-	got, err := w.settle(ctx, w.cfg.Pool, all)
-	if err == nil || !refusedData(err) {
-		return got, err
-	}
-	got = make([]bool, len(all))
-	for i, s := range all {
-		one, err := w.settle(ctx, w.cfg.Pool, []settlement{s})
-		if err != nil && refusedData(err) {
-			s.answer.Result, s.answer.Reason = nil, "the provider's answer could not be stored"
-			one, err = w.settle(ctx, w.cfg.Pool, []settlement{s})
-		}
-		if err != nil {
-			return nil, err
-		}
-		got[i] = one[0]
-	}
-	return got, nil
+// settled is what became of one settlement.
+type settled struct {
+	current bool // it is the outcome; false: stale, kept as evidence
+	err     error
 }
 
-// refusedData reports whether the database refused what it was given (SQLSTATE class
-// 22, or a program limit), as against being unable to answer.
+// settleBatch settles what several calls brought. Their answers share a statement and no
+// fate: one that the database refuses fails by itself.
+func (w *Worker) settleBatch(ctx context.Context, all []settlement) ([]settled, error) {
+	results := make([]settled, len(all))
+	for _, round := range rounds(all) {
+		batch := make([]settlement, len(round))
+		for i, at := range round {
+			batch[i] = all[at]
+		}
+		got, err := w.settle(ctx, w.cfg.Pool, batch)
+		for i, at := range round {
+			switch {
+			case err == nil:
+				results[at].current = got[i]
+			case refusedData(err):
+				results[at].current, results[at].err = w.settleAlone(ctx, batch[i])
+			default:
+				results[at].err = err
+			}
+		}
+	}
+	return results, nil
+}
+
+// rounds parts a batch so that no round has two answers about one intent: a late answer
+// and a probe's can meet, both fit the row as it was, and only one may have it.
+func rounds(all []settlement) (parts [][]int) {
+	seen := map[int64]int{}
+	for i, s := range all {
+		n := seen[s.ID]
+		seen[s.ID]++
+		if n == len(parts) {
+			parts = append(parts, nil)
+		}
+		parts[n] = append(parts[n], i)
+	}
+	return parts
+}
+
+// settleAlone records an answer that the database refused in company; if it is the one,
+// without its text, because that it happened matters more than what was said.
+func (w *Worker) settleAlone(ctx context.Context, s settlement) (bool, error) {
+	got, err := w.settle(ctx, w.cfg.Pool, []settlement{s})
+	if err != nil && refusedData(err) {
+		s.answer.Result, s.answer.Reason = nil, "the provider's answer could not be stored"
+		got, err = w.settle(ctx, w.cfg.Pool, []settlement{s})
+	}
+	if err != nil {
+		return false, err
+	}
+	return got[0], nil
+}
+
+// refusedData reports whether the database refused what it was given (SQLSTATE class 22
+// or 23, or a program limit), as against being unable to answer.
 func refusedData(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "54"))
+	if !errors.As(err, &pg) {
+		return false
+	}
+	return strings.HasPrefix(pg.Code, "22") || strings.HasPrefix(pg.Code, "23") || strings.HasPrefix(pg.Code, "54")
 }
 
 // record settles one attempt through the batch. A known outcome must not be lost to a
 // database that is away, so it is tried for as long as the worker lives: also after its
 // lease, because what the attempt knows of itself is then the best evidence there is.
 func (w *Worker) record(ctx context.Context, s settlement) (bool, error) {
-	pause := backoff.WithContext(backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(50*time.Millisecond),
-		backoff.WithMaxInterval(2*time.Second),
-		backoff.WithMaxElapsedTime(0),
-	), w.recording)
 	return backoff.RetryNotifyWithData(func() (bool, error) {
 		got, err := w.settles.Submit(ctx, s)
 		if err != nil {
 			return false, err
 		}
-		return got[0], nil
-	}, pause, func(err error, after time.Duration) {
+		return got[0].current, got[0].err
+	}, w.patience(), func(err error, after time.Duration) {
 		w.log.WarnContext(ctx, "outcome not recorded yet", "intent", s.ID, "attempt", s.Attempt, "again_in", after, "error", err)
 	})
+}
+
+// patience is for what must be written down: as long as the worker lives.
+func (w *Worker) patience() backoff.BackOff {
+	return backoff.WithContext(backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0),
+	), w.recording)
 }
 
 // text makes a provider's words storable: valid UTF-8, no NUL, not endless.

@@ -9,11 +9,12 @@ import (
 // and claims only those: what has not been claimed is provably not sent.
 type slots struct {
 	mu   sync.Mutex
-	free int
+	size int
+	free int           // below zero while more are taken than there should be
 	wake chan struct{} // closed and replaced when slots come back
 }
 
-func newSlots(n int) *slots { return &slots{free: n, wake: make(chan struct{})} }
+func newSlots(n int) *slots { return &slots{size: n, free: n, wake: make(chan struct{})} }
 
 // take waits until a slot is free and takes up to want of them. It returns 0 when ctx
 // ends first.
@@ -36,10 +37,19 @@ func (s *slots) take(ctx context.Context, want int) int {
 	return 0
 }
 
-func (s *slots) give(n int) {
-	if n == 0 {
-		return
+// resize changes how many there are.
+func (s *slots) resize(n int) {
+	s.mu.Lock()
+	more := n - s.size
+	s.size = n
+	s.free += more
+	s.mu.Unlock()
+	if more > 0 {
+		s.give(0)
 	}
+}
+
+func (s *slots) give(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free += n

@@ -99,7 +99,7 @@ func (w *Worker) sweepOnce(ctx context.Context) {
 				if ctx.Err() == nil {
 					w.log.ErrorContext(ctx, "could not sweep", "what", s.what, "error", err)
 				}
-				return
+				break
 			}
 			if n > 0 {
 				w.log.WarnContext(ctx, "swept "+s.what, "intents", n)

@@ -27,7 +27,7 @@ type Worker struct {
 
 	loads   *batcher[ticket, *candidate]
 	claims  *batcher[*candidate, bool]
-	settles *batcher[settlement, bool]
+	settles *batcher[settlement, settled]
 
 	succeeded chan struct{} // something may have follow-ons to create
 	loops     sync.WaitGroup
@@ -105,9 +105,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.claims = newBatcher(batchLines, batchMax, func(ctx context.Context, all []*candidate) ([]bool, error) {
 		return w.claim(ctx, w.cfg.Pool, all)
 	})
-	w.settles = newBatcher(batchLines, batchMax, w.settleApart)
+	w.settles = newBatcher(batchLines, batchMax, w.settleBatch)
 
 	if err := w.river.Start(free); err != nil {
+		w.closeBatchers()
 		return fmt.Errorf("dispatch: start River: %w", err)
 	}
 	err := w.refresh(w.running)
@@ -127,15 +128,19 @@ func (w *Worker) Run(ctx context.Context) error {
 	endStopping()
 	stopErr := w.stopRiver(free, endCalls, endRecording)
 	if stopErr == nil {
-		w.loads.close()
-		w.claims.close()
-		w.settles.close()
+		w.closeBatchers()
 		w.log.InfoContext(ctx, "worker stopped", "name", w.cfg.Name)
 	}
 	if err = errors.Join(err, stopErr); err != nil {
 		return fmt.Errorf("dispatch: %w", err)
 	}
 	return nil
+}
+
+func (w *Worker) closeBatchers() {
+	w.loads.close()
+	w.claims.close()
+	w.settles.close()
 }
 
 // recordTime is what cut-off calls get to record that their outcome is unknown.

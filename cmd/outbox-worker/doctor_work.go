@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outbox-worker/outbox-worker/dispatch"
 	"github.com/outbox-worker/outbox-worker/internal/cli"
 	"github.com/outbox-worker/outbox-worker/outbox/catalog"
 	"github.com/outbox-worker/outbox-worker/providers"
@@ -101,15 +102,13 @@ func (d *doctor) serves(r *catalog.Revision, provider string, built map[string]p
 	case p == nil:
 		return false // said already
 	}
-	can, ok := p.Serves(r.Spec.Name, r.Spec.Version)
-	switch {
-	case !ok:
+	if _, ok := p.Serves(r.Spec.Name, r.Spec.Version); !ok {
 		d.fail("providers", fmt.Sprintf("add %s to providers.%s.operations, or give the operation another lane", r.Spec.Name, provider),
 			"the provider %s does not perform %s", provider, r.Operation)
 		return false
-	case can.KeyMemory == 0 && !can.Lookup && r.Spec.Unknown == "":
-		d.fail("providers", "say in the catalog what to risk (unknown: at_most_once or at_least_once), or configure key_memory or lookup",
-			"%s can be neither replayed nor looked up at %s, and its catalog entry makes no choice; the worker does not serve it", r.Operation, provider)
+	}
+	if err := dispatch.Servable(r, p); err != nil {
+		d.fail("providers", "the worker refuses to start with it", "%v", err)
 		return false
 	}
 	return true
@@ -225,9 +224,10 @@ func (d *doctor) work(ctx context.Context) (bool, error) {
 // attention counts what waits for a person, or may.
 func (d *doctor) attention(ctx context.Context) (bool, error) {
 	rows, err := d.pool.Query(ctx, `-- name: doctor_attention
-SELECT CASE WHEN review_since IS NOT NULL THEN 'needs_review' ELSE state::text END AS state, coalesce(review_owner, '') AS owner, count(*),
+SELECT CASE WHEN review_since IS NOT NULL THEN 'needs_review' ELSE state::text END AS state,
+	CASE WHEN review_since IS NOT NULL THEN coalesce(c.spec #>> '{review,owner}', '') ELSE '' END AS owner, count(*),
 	extract(epoch FROM clock_timestamp() - min(coalesce(review_since, unknown_since, i.created_at)))::float8
-FROM outbox.outbox o JOIN outbox.intents i ON i.id = o.intent_id
+FROM outbox.outbox o JOIN outbox.intents i ON i.id = o.intent_id JOIN outbox.catalog c ON c.id = o.catalog_id
 WHERE o.review_since IS NOT NULL OR o.state IN ('outcome_unknown', 'needs_review', 'exhausted', 'awaiting_approval')
 GROUP BY 1, 2 ORDER BY 1, 2`)
 	if err != nil {
@@ -235,8 +235,8 @@ GROUP BY 1, 2 ORDER BY 1, 2`)
 	}
 	hints := map[string]string{
 		"outcome_unknown":   "they may have happened; the worker asks the providers. outbox-worker list --state outcome_unknown",
-		"needs_review":      "decide with evidence. outbox-worker list --state needs_review",
-		"exhausted":         "proven not executed and out of attempts: replay or supersede them. outbox-worker list --state exhausted",
+		"needs_review":      "decide with evidence. outbox-worker review list",
+		"exhausted":         "proven not executed and out of attempts: replay or supersede them. outbox-worker replay --state exhausted shows what that would do",
 		"awaiting_approval": "approve or reject them. outbox-worker list --state awaiting_approval",
 	}
 	var state, owner string

@@ -69,7 +69,7 @@ GRANT EXECUTE ON FUNCTION outbox.enqueue, outbox.enqueue_many, outbox.status TO 
 GRANT SELECT ON ALL TABLES IN SCHEMA outbox TO outbox_worker, outbox_operator;
 GRANT INSERT, UPDATE, DELETE ON outbox.outbox TO outbox_worker;
 GRANT INSERT ON outbox.outcomes, outbox.history TO outbox_worker;
-GRANT UPDATE ON outbox.lanes, outbox.ledger TO outbox_worker;
+GRANT UPDATE ON outbox.lanes TO outbox_worker;
 GRANT EXECUTE ON FUNCTION outbox.enqueue_follow_on TO outbox_worker;
 GRANT EXECUTE ON FUNCTION outbox.legal TO outbox_worker; -- a CHECK runs as whoever inserts
 -- +goose StatementBegin

@@ -21,6 +21,16 @@ END $$;
 COMMENT ON FUNCTION outbox.here IS 'Which server, timeline and database this is.';
 
 -- +goose StatementBegin
+CREATE FUNCTION outbox.at_home() RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT l.timeline IS NULL OR (l.database = current_database()
+        AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int)
+    FROM outbox.ledger l
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION outbox.at_home IS 'Whether the ledger is on the timeline it was last recognised on; asked by every release and claim, so that a worker that lives through a failover sends nothing before outbox.recognise has dealt with it.';
+
+-- +goose StatementBegin
 CREATE FUNCTION outbox.doubt_sent(actor text, reason text) RETURNS int
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -43,6 +53,8 @@ BEGIN
         SELECT m.intent_id, m.attempt, m.state, 'outcome_unknown', 'ledger_moved', doubt_sent.actor, doubt_sent.reason FROM moved m
     )
     SELECT count(*) INTO doubted FROM moved;
+    -- And what succeeded may have had its follow-ons: they begin as unknown, too.
+    UPDATE outbox.outbox o SET unknown_since = clock_timestamp() WHERE o.phase = 'following';
     RETURN doubted;
 END $$;
 -- +goose StatementEnd
@@ -96,9 +108,9 @@ END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.adopt IS 'An operator''s word that this ledger is the original and no copy of it sends. What may have been sent is unknown from now on.';
 
-REVOKE ALL ON FUNCTION outbox.here, outbox.doubt_sent, outbox.recognise, outbox.adopt FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION outbox.here, outbox.recognise TO outbox_worker, outbox_operator;
+REVOKE ALL ON FUNCTION outbox.here, outbox.at_home, outbox.doubt_sent, outbox.recognise, outbox.adopt FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION outbox.here, outbox.at_home, outbox.recognise TO outbox_worker, outbox_operator;
 GRANT EXECUTE ON FUNCTION outbox.adopt TO outbox_operator;
 
 -- +goose Down
-DROP FUNCTION outbox.adopt, outbox.recognise, outbox.doubt_sent, outbox.here;
+DROP FUNCTION outbox.adopt, outbox.recognise, outbox.doubt_sent, outbox.at_home, outbox.here;
