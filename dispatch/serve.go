@@ -51,6 +51,13 @@ func (w *Worker) refresh(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
+// SetupError is why a worker refuses to start: the catalog in force and its providers
+// make a promise that could not be kept. Trying again does not help.
+type SetupError struct{ Err error }
+
+func (e *SetupError) Error() string { return e.Err.Error() }
+func (e *SetupError) Unwrap() error { return e.Err }
+
 // judge parts what this worker can perform from what it cannot. An old revision that it
 // cannot perform is a problem of the intents that still have it, and they wait for a
 // worker that can; one in force is a problem of the set-up.
@@ -72,7 +79,7 @@ func (w *Worker) judge(revisions []*catalog.Revision, limits map[int32]laneLimit
 		if err := Servable(r, provider); err == nil {
 			services[r.ID] = service{revision: r, provider: provider, capabilities: caps}
 		} else if r.Revision == inForce[r.Operation] && !r.Spec.Retired {
-			problems = append(problems, err)
+			problems = append(problems, &SetupError{err})
 		}
 	}
 	return services, problems

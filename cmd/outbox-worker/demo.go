@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -16,7 +17,7 @@ func newDemo(app *cli.App) *cobra.Command {
 		Use:     "demo",
 		GroupID: groupRun,
 		Short:   "See the main job done, faults included, with numbers",
-		Long: `Starts a private Postgres (or uses DATABASE_URL, if it is empty of demos), three workers
+		Long: `Starts a private Postgres (or uses DATABASE_URL, if there is no ledger in it), three workers
 and the providers as processes, and a shop that takes some three hundred orders. The
 providers misbehave in every way they know, the mail server goes away for a while, and a
 worker is killed in the middle. Then the ledger is compared with what the providers
@@ -24,7 +25,7 @@ counted: how many effects, how many duplicates, how many lost.
 
 It ends within a minute and cleans up, unless --keep is given. With --output json the
 last line of standard output is the verdict; progress goes to standard error. The exit
-code is 1 if anything was duplicated or lost.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage),
+code is 1 if anything was duplicated or lost.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage, cli.Refused),
 		Example: `  outbox-worker demo
   outbox-worker demo --output json | tail -1`,
 		Args: cobra.NoArgs,
@@ -42,6 +43,9 @@ code is 1 if anything was duplicated or lost.` + cli.ExitHelp(cli.OK, cli.Failur
 				progress = app.Env.Stderr
 			}
 			report, err := demo.Run(cmd.Context(), demo.Options{Program: program, DatabaseURL: cfg.Database.URL, Keep: keep, Progress: progress})
+			if errors.Is(err, demo.ErrInUse) {
+				return cli.Fail(cli.Refused, "unset DATABASE_URL for a private one, or name an empty database", "%w", err)
+			}
 			if err != nil {
 				return err
 			}

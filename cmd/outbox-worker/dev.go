@@ -29,14 +29,14 @@ func newDev(app *cli.App) *cobra.Command {
 		Long: `Starts a private Postgres that keeps its data between runs (or uses DATABASE_URL), the
 provider simulator and a worker, applies the schema and the shop's catalog (or --catalog),
 prints how to enqueue, and runs until it is interrupted. With a configuration that has
-providers, those are used instead of the simulator's. It charges nobody otherwise.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage),
+providers, those are used instead of the simulator's. It charges nobody otherwise.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage, cli.Refused, cli.NotFound),
 		Example: `  outbox-worker dev
   outbox-worker dev --catalog catalog.yaml --config outbox-worker.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd, app) },
 	}
 	cmd.Flags().StringVar(&d.catalog, "catalog", "", "catalog file to apply; the example shop's if empty")
-	cmd.Flags().StringVar(&d.dir, "data-dir", "", "where the private Postgres and the simulator keep their data; a directory of the user's cache if empty")
+	cmd.Flags().StringVar(&d.dir, "data-dir", "", "where the private Postgres and the simulator keep their data; a directory of the user's cache (for root, of /var/lib) if empty")
 	cli.AddFlags(cmd.Flags(), "worker.name", "worker.concurrency", "worker.stop_timeout")
 	return cmd
 }
@@ -66,6 +66,9 @@ func (d devOptions) run(cmd *cobra.Command, app *cli.App) (err error) {
 		return err
 	}
 	defer pool.Close()
+	if err := ownLedger(ctx, pool); err != nil {
+		return err
+	}
 	operations, err := d.prepare(ctx, pool)
 	if err != nil {
 		return err
@@ -100,11 +103,31 @@ func (d devOptions) dataDir() (string, error) {
 			return "", cli.Fail(cli.Usage, "give --data-dir", "no directory for data: %w", err)
 		}
 		if os.Geteuid() == 0 {
-			cache = os.TempDir() // Postgres does not run as root, and cannot look into root's home
+			cache = "/var/lib" // Postgres does not run as root, and cannot look into root's home
 		}
 		dir = filepath.Join(cache, "outbox-worker-dev")
 	}
 	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// devActor is who dev applies its catalog as, and how it knows its own ledgers.
+const devActor = "dev"
+
+// ownLedger refuses a ledger that somebody else set up: its intents are meant for real
+// providers, and dev would have the simulator say that they happened.
+func ownLedger(ctx context.Context, pool *pgxpool.Pool) error {
+	var exists, foreign bool
+	if err := pool.QueryRow(ctx, `SELECT to_regclass('outbox.catalog') IS NOT NULL`).Scan(&exists); err != nil || !exists {
+		return err
+	}
+	if err := pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM outbox.catalog WHERE applied_by NOT IN ($1, 'demo'))`, devActor).Scan(&foreign); err != nil {
+		return err
+	}
+	if foreign {
+		return cli.Fail(cli.Refused, "unset DATABASE_URL for a private one, or use outbox-worker run",
+			"this database has a ledger with a catalog that dev did not apply, and dev would pretend its effects")
+	}
+	return nil
 }
 
 // prepare brings schema and catalog up to date.
@@ -124,7 +147,7 @@ func (d devOptions) prepare(ctx context.Context, pool *pgxpool.Pool) (operations
 	if err != nil {
 		return nil, cli.Fail(cli.Refused, "see docs/catalog.md", "%w", err)
 	}
-	if _, err := catalog.Apply(ctx, pool, c, "dev"); err != nil {
+	if _, err := catalog.Apply(ctx, pool, c, devActor); err != nil {
 		return nil, err
 	}
 	for _, o := range c.Operations {

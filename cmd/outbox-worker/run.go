@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -58,5 +59,10 @@ func work(ctx context.Context, cfg cli.Config, pool *pgxpool.Pool, log *slog.Log
 	if err != nil {
 		return err
 	}
-	return w.Run(ctx)
+	err = w.Run(ctx)
+	var setup *dispatch.SetupError
+	if errors.As(err, &setup) {
+		return cli.Fail(cli.Usage, "see outbox-worker doctor", "%w", err)
+	}
+	return err
 }

@@ -47,6 +47,10 @@ const (
 	sayEvery   = time.Second
 )
 
+// ErrInUse refuses a database that has a ledger or a shop: the demo would charge, at a
+// simulator, what somebody wants to be charged.
+var ErrInUse = errors.New("the database has a schema outbox or shop already, and the demo would mix with it")
+
 // demo is one run.
 type demo struct {
 	o         Options
@@ -72,8 +76,8 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	defer func() {
 		err = errors.Join(err, d.end())
 		switch {
-		case err == nil && !o.Keep:
-			err = os.RemoveAll(d.dir)
+		case !o.Keep && (err == nil && report.OK() || ctx.Err() != nil || errors.Is(err, ErrInUse)):
+			err = errors.Join(err, os.RemoveAll(d.dir))
 		case o.Keep && o.DatabaseURL == "":
 			d.say("logs and database are in %[1]s; outbox-worker dev --data-dir %[1]s opens it", d.dir)
 		default:
@@ -158,11 +162,11 @@ func (d *demo) openDatabase(ctx context.Context) error {
 	d.pool = pool
 	d.cleanup = append(d.cleanup, func() error { pool.Close(); return nil })
 	var used bool
-	if err := pool.QueryRow(ctx, `SELECT to_regclass('shop.orders') IS NOT NULL`).Scan(&used); err != nil {
+	if err := pool.QueryRow(ctx, `SELECT to_regnamespace('outbox') IS NOT NULL OR to_regnamespace('shop') IS NOT NULL`).Scan(&used); err != nil {
 		return fmt.Errorf("look at the database: %w", err)
 	}
 	if used {
-		return errors.New("this database has orders of the shop already; give an empty one, or none for a private one")
+		return ErrInUse
 	}
 	return nil
 }
@@ -268,7 +272,7 @@ func (d *demo) quiet(ctx context.Context) error {
 	for {
 		var moving, intents, settled, unknown int
 		err := d.pool.QueryRow(ctx, `SELECT
-			(SELECT count(*) FROM outbox.outbox WHERE phase NOT IN ('asking', 'parked')),
+			(SELECT count(*) FROM outbox.outbox WHERE phase <> 'parked'),
 			(SELECT count(*) FROM outbox.intents), (SELECT count(*) FROM outbox.outcomes),
 			(SELECT count(*) FROM outbox.outbox WHERE state = 'outcome_unknown')`).Scan(&moving, &intents, &settled, &unknown)
 		if err != nil {
@@ -282,7 +286,7 @@ func (d *demo) quiet(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			d.say("%d intents still move after %s: they count as lost", moving, quietLimit)
+			d.say("%d intents still move after %s: that is no end, so they count as lost", moving, quietLimit)
 			return nil
 		}
 		for _, p := range d.processes {
