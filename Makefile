@@ -39,7 +39,7 @@ help: ## This list
 
 .PHONY: demo
 demo: ## See it work: orders, crashes, faults, and the count at the provider (OUTPUT=json)
-	@$(GO) build -trimpath -o bin/outbox-worker ./cmd/outbox-worker 1>&2
+	@$(GO) build -o bin/outbox-worker ./cmd/outbox-worker 1>&2
 	@exec bin/outbox-worker demo $(if $(OUTPUT),--output $(OUTPUT))
 
 .PHONY: test
