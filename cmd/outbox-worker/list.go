@@ -18,7 +18,6 @@ import (
 
 func newList(app *cli.App) *cobra.Command {
 	var f filter
-	var since, until string
 	var summary bool
 	cmd := &cobra.Command{
 		Use:     "list",
@@ -36,7 +35,7 @@ a name for all its versions, or one version.` + cli.ExitHelp(cli.OK, cli.Failure
   outbox-worker list --limit 0 --output json | jq -r .reference`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.complete(since, until, time.Now()); err != nil {
+			if err := f.complete(time.Now()); err != nil {
 				return err
 			}
 			pool, err := app.Connect(cmd)
@@ -50,29 +49,35 @@ a name for all its versions, or one version.` + cli.ExitHelp(cli.OK, cli.Failure
 			return listIntents(cmd.Context(), app.Output(), pool, f)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringSliceVar(&f.states, "state", nil, "only these `STATES`, separated by commas")
-	flags.StringVar(&f.operation, "operation", "", "only this operation, with or without its version")
-	flags.StringVar(&f.tenant, "tenant", "", "only this tenant")
-	flags.StringVar(&f.lane, "lane", "", "only this lane")
-	flags.StringVar(&since, "since", "", "committed at or after this `TIME`, or this long ago")
-	flags.StringVar(&until, "until", "", "committed before this `TIME`, or this long ago")
-	flags.IntVar(&f.limit, "limit", 50, "how many at most; 0 for all")
-	flags.BoolVar(&summary, "summary", false, "count by state instead")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+	f.flags(cmd)
+	cmd.Flags().IntVar(&f.limit, "limit", 50, "how many at most; 0 for all")
+	cmd.Flags().BoolVar(&summary, "summary", false, "count by state instead")
 	return cmd
 }
 
 // filter selects intents.
 type filter struct {
+	references              []string
 	states                  []string
 	operation, tenant, lane string
+	sinceText, untilText    string // what was given for since and until
 	since, until            time.Time
 	limit                   int
 }
 
+func (f *filter) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.states, "state", nil, "only these `STATES`, separated by commas")
+	flags.StringVar(&f.operation, "operation", "", "only this operation, with or without its version")
+	flags.StringVar(&f.tenant, "tenant", "", "only this tenant")
+	flags.StringVar(&f.lane, "lane", "", "only this lane")
+	flags.StringVar(&f.sinceText, "since", "", "committed at or after this `TIME`, or this long ago")
+	flags.StringVar(&f.untilText, "until", "", "committed before this `TIME`, or this long ago")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+}
+
 // complete checks the filter and fills in its times.
-func (f *filter) complete(since, until string, now time.Time) (err error) {
+func (f *filter) complete(now time.Time) (err error) {
 	for _, s := range f.states {
 		if !slices.Contains(stateNames(), s) {
 			return cli.Fail(cli.Usage, "one of "+strings.Join(stateNames(), ", "), "--state %q", s)
@@ -81,10 +86,10 @@ func (f *filter) complete(since, until string, now time.Time) (err error) {
 	if f.limit < 0 {
 		return cli.Fail(cli.Usage, "0 for all", "--limit %d", f.limit)
 	}
-	if f.since, err = ago("since", since, now); err != nil {
+	if f.since, err = ago("since", f.sinceText, now); err != nil {
 		return err
 	}
-	f.until, err = ago("until", until, now)
+	f.until, err = ago("until", f.untilText, now)
 	return err
 }
 
@@ -121,6 +126,9 @@ func (f filter) where() (from, where string, args pgx.NamedArgs) {
 	add := func(condition, name string, value any) {
 		conditions = append(conditions, condition)
 		args[name] = value
+	}
+	if len(f.references) > 0 {
+		add("i.reference = ANY(@references)", "references", f.references)
 	}
 	if len(f.states) > 0 {
 		add("coalesce(e.state, o.state)::text = ANY(@states)", "states", f.states)

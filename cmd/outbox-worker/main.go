@@ -55,17 +55,24 @@ Exit codes and --output json are described in docs/cli.md.`,
 	root.SetHelpCommandGroupID(groupSetUp)
 	root.SetCompletionCommandGroupID(groupSetUp)
 	root.AddCommand(
+		newCancel(app),
 		newCatalog(app),
 		newDemo(app),
 		newDev(app),
 		newDoctor(app),
+		newLane(app),
 		newLedger(app),
 		newList(app),
 		newMigrate(app),
+		newReconcile(app),
+		newReplay(app),
+		newResolve(app),
+		newReview(app),
 		newRun(app),
 		newShow(app),
 		newSimulator(app),
 		newVersion(app),
+		newWatch(app),
 	)
 	cli.Group(root)
 	return app

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -167,5 +166,3 @@ func oneRef(prefix string, found []string) (string, error) {
 		return "", cli.Fail(cli.Usage, "give more of it", "%s begins more than one reference: %s, %s", prefix, found[0], found[1])
 	}
 }
-
-var errNoRef = errors.New("name an intent by its reference")

@@ -130,8 +130,9 @@ func TestACancellationAndAClaimExcludeEachOther(t *testing.T) {
 	for n := range references {
 		references[n] = b.intent("charge_card", fmt.Sprint(n))
 	}
-	b.must(b.sim.Script(simulator.Fault{Kind: simulator.Delay, Service: simulator.Charges, Duration: 5 * time.Millisecond}))
+	b.must(b.sim.Script(simulator.Fault{Kind: simulator.Delay, Service: simulator.Charges, Duration: 50 * time.Millisecond}))
 	b.run(dispatch.Hooks{})
+	b.must(b.sim.Await(b.ctx, func(s simulator.Snapshot) bool { return s.Count(simulator.Charges, "") > 0 }))
 	outcomes := make([]string, intents)
 	var wg sync.WaitGroup
 	for part := range 4 {

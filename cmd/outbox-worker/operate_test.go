@@ -354,6 +354,26 @@ func TestNothingIsDoneWithoutActorReasonAndEvidence(t *testing.T) {
 	}
 }
 
+// On another timeline the ledger may have forgotten what was sent: nobody cancels or
+// replays by it before a worker has dealt with that.
+func TestNothingIsDoneInALedgerThatHasMoved(t *testing.T) {
+	t.Parallel()
+	b := operateSetup(t)
+	accepted, exhausted := b.in("accepted", "1"), b.in("exhausted", "2")
+	before := b.ledger(accepted) + b.ledger(exhausted)
+	b.exec(`UPDATE outbox.ledger SET system_identifier = 1, timeline = 2147483647, database = current_database()`)
+	for action := range actions {
+		for _, reference := range []string{accepted, exhausted} {
+			if _, got := b.act(action, reference); got != "ledger_moved" {
+				t.Errorf("%s: %s", action, got)
+			}
+		}
+	}
+	if after := b.ledger(accepted) + b.ledger(exhausted); after != before {
+		t.Errorf("it changed from\n%s\nto\n%s", before, after)
+	}
+}
+
 // What an operator decided is an outcome like any other, with its evidence beside it.
 func TestAResolutionIsAnOutcomeWithItsEvidence(t *testing.T) {
 	t.Parallel()

@@ -36,8 +36,8 @@ are shown with --payload only.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage, c
   outbox-worker show 7k2f9c --payload --output json | jq .history`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !prefixForm.MatchString(args[0]) {
-				return cli.Fail(cli.Usage, "give 6 to 32 characters of 0-9 and a-v", "reference %q", args[0])
+			if err := checkRef(args[0]); err != nil {
+				return err
 			}
 			pool, err := app.Connect(cmd)
 			if err != nil {
@@ -187,13 +187,15 @@ func findShown(ctx context.Context, tx pgx.Tx, prefix string) (*shown, error) {
 		s.Digest = hex.EncodeToString(digest)
 		return s, err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case len(found) == 0:
-		return nil, cli.Fail(cli.NotFound, "outbox-worker list shows what there is", "no intent begins with %s", prefix)
-	case len(found) > 1:
-		return nil, cli.Fail(cli.Usage, "give more of it", "%s begins more than one reference: %s, %s", prefix, found[0].Reference, found[1].Reference)
+	}
+	var references []string
+	for _, s := range found {
+		references = append(references, s.Reference)
+	}
+	if _, err := oneRef(prefix, references); err != nil {
+		return nil, err
 	}
 	return found[0], nil
 }
@@ -356,7 +358,7 @@ func (s *shown) printFields(out cli.Output) error {
 		"unknown since", timeOf(s.UnknownSince),
 		"unknown attempt", nonZero(s.UnknownTry),
 		"review since", timeOf(s.ReviewSince),
-		"review owner", s.ReviewOwner,
+		"review claimed", prefixed("by ", s.ReviewOwner),
 		"review reason", s.ReviewReason,
 		"settled", timeOf(s.SettledAt),
 		"provider id", s.ProviderID,

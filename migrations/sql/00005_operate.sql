@@ -105,6 +105,11 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     IF wait THEN
+        IF NOT outbox.at_home() THEN
+            h.answer := 'refused'; h.code := 'ledger_moved'; h.reason := 'after a failover, or in a copy, what the ledger says may be out of date';
+            h.hint := 'Run a worker first: it recognises where the ledger is, and makes unknown what may have been sent.';
+            RETURN h;
+        END IF;
         SELECT * INTO row_of FROM outbox.outbox o WHERE o.intent_id = h.id FOR UPDATE;
     ELSE
         -- Whoever holds several rows must not wait for one, or two could wait for each other.
@@ -122,7 +127,7 @@ BEGIN
     RETURN h;
 END $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION outbox.hold IS 'Locks what is open about an intent, so that what an action decides is still true when it is written.';
+COMMENT ON FUNCTION outbox.hold IS 'Locks what is open about an intent, so that what an action decides is still true when it is written. With wait it refuses in a ledger that has moved (see outbox.at_home); without, whoever calls it has asked.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.operated(h outbox.held, did text, state outbox.state, hint text DEFAULT NULL) RETURNS outbox.operated
@@ -158,18 +163,24 @@ END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.not_operated IS 'The answer that refuses: what outbox.hold found, or else the code given.';
 
+-- +goose StatementBegin
 CREATE FUNCTION outbox.wake(lane int) RETURNS void
-LANGUAGE sql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
     -- NOTIFY takes a global lock at commit, so only while somebody sleeps.
-    SELECT pg_notify('outbox_due', l.id::text) FROM outbox.lanes l WHERE l.id = $1 AND l.asleep
-$$;
+    PERFORM pg_notify('outbox_due', l.id::text) FROM outbox.lanes l WHERE l.id = wake.lane AND l.asleep;
+END $$;
+-- +goose StatementEnd
 COMMENT ON FUNCTION outbox.wake IS 'Tells the releaser of a lane that something is due.';
 
-CREATE FUNCTION outbox.remember(h outbox.held, at_state outbox.state, to_state outbox.state, event outbox.event, actor text, reason text, evidence jsonb DEFAULT NULL) RETURNS void
-LANGUAGE sql VOLATILE AS $$
+-- +goose StatementBegin
+CREATE FUNCTION outbox.remember(h outbox.held, from_state outbox.state, to_state outbox.state, event outbox.event, actor text, reason text, evidence jsonb DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
     INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason, evidence)
-    VALUES (h.id, coalesce((h.o).attempt, 0), at_state, to_state, event, actor, reason, evidence)
-$$;
+    VALUES (h.id, coalesce((h.o).attempt, 0), remember.from_state, remember.to_state, remember.event, remember.actor, remember.reason, remember.evidence);
+END $$;
+-- +goose StatementEnd
 COMMENT ON FUNCTION outbox.remember IS 'The history entry of an operator''s action.';
 
 -- +goose StatementBegin
@@ -265,7 +276,7 @@ BEGIN
     -- How it is asked, and whether anything may be sent for that, stays the worker's decision.
     UPDATE outbox.outbox o SET next_at = clock_timestamp() WHERE o.intent_id = h.id AND o.phase = 'asking';
     PERFORM outbox.remember(h, 'outcome_unknown', 'outcome_unknown', 'noted', ask_held.actor, 'ask now: ' || ask_held.reason);
-    RETURN outbox.operated(h, 'asked_now', 'outcome_unknown', 'It is not sent again: a worker asks the provider what became of it.');
+    RETURN outbox.operated(h, 'asked_now', 'outcome_unknown', 'Nothing is sent blindly: a worker finds out what became of it, as the provider allows.');
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.ask_held IS 'Makes a held unknown outcome due for asking.';
@@ -274,16 +285,17 @@ CREATE FUNCTION outbox.replay(reference text, reason text, actor text) RETURNS o
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.* FROM outbox.replay_held(outbox.hold($1, $2, $3), $2, $3) r
 $$;
-COMMENT ON FUNCTION outbox.replay IS 'Exhausted: tries anew, with all its attempts. Waiting for its time: due now, though no earlier than not_before and a lane''s pause allow. Unknown: never sent again, but asked about now. Succeeded with follow-ons in review: creates them again. Everything else is refused.';
+COMMENT ON FUNCTION outbox.replay IS 'Exhausted: tries anew, with all its attempts. Waiting for its time: due now, though no earlier than not_before and a lane''s pause allow. Unknown: never sent blindly, but asked about now. Succeeded with follow-ons in review: creates them again. Everything else is refused.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.replay_many(refs text[], reason text, actor text) RETURNS SETOF outbox.operated
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     one text;
+    moved boolean := NOT outbox.at_home(); -- then hold refuses before it could wait
 BEGIN
     FOR one IN SELECT DISTINCT r FROM unnest(refs) r WHERE r IS NOT NULL LOOP
-        RETURN NEXT outbox.replay_held(outbox.hold(one, replay_many.reason, replay_many.actor, false), replay_many.reason, replay_many.actor);
+        RETURN NEXT outbox.replay_held(outbox.hold(one, replay_many.reason, replay_many.actor, moved), replay_many.reason, replay_many.actor);
     END LOOP;
 END $$;
 -- +goose StatementEnd
