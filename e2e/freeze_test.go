@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,56 @@ const wakeCall = 8 * time.Second
 // late is a condition: an answer of that attempt came too late and is kept as evidence.
 const late = `EXISTS (SELECT FROM outbox.history h JOIN outbox.intents i ON i.id = h.intent_id
 	WHERE i.reference = $1 AND h.attempt = $2 AND h.event = 'late_answer')`
+
+// A worker's machine sleeps before its claim, and what it was about to claim is handed out
+// anew. Whatever has become of that when it wakes up, the claim compares state and attempt
+// and fails.
+func TestAWorkerThatWakesUpBeforeItsClaimClaimsNothing(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		claim string
+		state outbox.State
+	}{
+		{"another is calling", outbox.Executing},
+		{"another will try again in an hour", outbox.FailedRetryable},
+		{"another has settled", outbox.Succeeded},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, strings.Replace(withTimes(patientCall, patientLease), "initial: 50ms, max: 250ms", "initial: 1h, max: 1h", 1))
+			reference := b.charge(plain("1"))
+			first := b.hookedWorker("first", beforeClaim, reference)
+			first.await(b)
+			first.freeze()
+			job := value[int64](b, `id FROM outbox.river_job`)
+			answer := b.sim.Hold(simulator.Charges, reference, simulator.BeforeEffect)
+			defer answer()
+			if c.state == outbox.FailedRetryable {
+				b.must(b.sim.Script(simulator.Fault{Kind: simulator.Unauthorized, Reference: reference}))
+			}
+			if c.state == outbox.Succeeded {
+				answer()
+			}
+			b.worker("second")
+			b.atProvider(func(s simulator.Snapshot) bool { return s.Requests(simulator.Charges, reference) == 1 })
+			b.state(reference, c.state)
+			before := b.steps(reference)
+
+			first.thaw()
+			first.goOn()
+			b.await(jobIs, job, "completed", 1)
+			b.state(b.charge(plain("2")), outbox.Succeeded)
+			if after := b.steps(reference); c.state != outbox.Succeeded && !slices.Equal(after, before) {
+				t.Errorf("history was %v, and is %v", before, after)
+			}
+			b.state(reference, c.state)
+			if n := b.sim.Requests(simulator.Charges, reference); n != 1 {
+				t.Errorf("%d requests, want 1", n)
+			}
+			b.compare()
+		})
+	}
+}
 
 // A worker's machine sleeps between claim and call. Another sends the request again, to
 // find out, and waits for the answer when the first wakes up: that sends nothing any more,
