@@ -1,5 +1,7 @@
 package outbox
 
+import "slices"
+
 // State is where an intent is.
 type State string
 
@@ -119,8 +121,12 @@ var recordedOnly = []Event{
 	LateAnswer, Probed, Resent, ReviewOpened, ReviewClaimed, ReviewReleased, FollowOnsCreated, FollowOnRejected, Noted,
 }
 
-// Next returns the state that follows s on e, and false when e cannot happen in s.
+// Next returns the state that follows s on e, and false when e cannot happen in s. What
+// is only recorded can happen in any state, and leaves it.
 func (s State) Next(e Event) (State, bool) {
+	if slices.Contains(recordedOnly, e) {
+		return s, true
+	}
 	to, ok := next[s][e]
 	return to, ok
 }

@@ -29,9 +29,15 @@ func TestWhatCanBeSuperseded(t *testing.T) {
 			may   bool
 		}{
 			{outbox.AwaitingApproval, false},
-			{outbox.Accepted, false}, {outbox.Executing, false}, {outbox.FailedRetryable, false}, {outbox.OutcomeUnknown, false},
-			{outbox.NeedsReview, false}, {outbox.Succeeded, false},
-			{outbox.Exhausted, true}, {outbox.FailedFinal, true}, {outbox.Cancelled, true},
+			{outbox.Accepted, false},
+			{outbox.Executing, false},
+			{outbox.FailedRetryable, false},
+			{outbox.OutcomeUnknown, false},
+			{outbox.NeedsReview, false},
+			{outbox.Succeeded, false},
+			{outbox.Exhausted, true},
+			{outbox.FailedFinal, true},
+			{outbox.Cancelled, true},
 		} {
 			order := fmt.Sprint(x.state, bySQL)
 			in := charge(order, 1)
