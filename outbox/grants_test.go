@@ -14,6 +14,9 @@ import (
 
 const denied = "42501" // insufficient_privilege
 
+// errUndo ends a transaction that was only a try.
+var errUndo = errors.New("undo")
+
 // notForViews are what Postgres says to a change of a view before it looks at rights:
 // object_not_in_prerequisite_state, wrong_object_type.
 var notForViews = []string{"55000", "42809"}
@@ -33,7 +36,6 @@ func codeOf(err error) string {
 // error's code.
 func (b *testBundle) try(role, sql string) (code string) {
 	b.t.Helper()
-	undo := errors.New("undo")
 	err := pgx.BeginFunc(b.ctx, b.owner, func(tx pgx.Tx) error {
 		if role != "" {
 			if _, err := tx.Exec(b.ctx, "SET LOCAL ROLE "+role); err != nil {
@@ -43,9 +45,9 @@ func (b *testBundle) try(role, sql string) (code string) {
 		if _, err := tx.Exec(b.ctx, sql); err != nil {
 			return err
 		}
-		return undo
+		return errUndo
 	})
-	if errors.Is(err, undo) {
+	if errors.Is(err, errUndo) {
 		return ""
 	}
 	return codeOf(err)

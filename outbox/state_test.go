@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/outbox-worker/outbox-worker/outbox"
 )
@@ -203,6 +205,58 @@ func TestTheHistoryTakesOnlyTheMachinesTransitions(t *testing.T) {
 			if code := b.try(role, entry(x.from, x.event, x.to)); code != x.code {
 				t.Errorf("%q: %s on %s to %s: %q, want %q", role, x.from, x.event, x.to, code, x.code)
 			}
+		}
+	}
+}
+
+// An outbox row whose columns contradict each other is refused, with the rule's name.
+func TestAnOutboxRowContradictsItselfNowhere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.accept(charge("1", 1))
+	for _, x := range []struct{ set, broken string }{
+		{"phase = 'due'", ""},
+		{"phase = 'released'", ""},
+		{"phase = 'leased', state = 'executing'", ""},
+		{"phase = 'asking', state = 'outcome_unknown', unknown_attempt = 1, next_at = NULL", ""},
+		{"phase = 'probing', state = 'outcome_unknown', unknown_attempt = 1", ""},
+		{"phase = 'parked', state = 'needs_review', unknown_attempt = 1, next_at = NULL", ""},
+		{"phase = 'parked', state = 'needs_review', next_at = NULL", ""},
+		{"phase = 'parked', state = 'exhausted', next_at = NULL", ""},
+		{"phase = 'following', state = 'succeeded'", ""},
+		{"sends = 1, attempt = 1, account = 'a', preset = 'p', request_hash = ''", ""},
+
+		{"phase = 'due', state = 'executing'", "outbox_phase_of_state"},
+		{"phase = 'leased'", "outbox_phase_of_state"},
+		{"phase = 'asking'", "outbox_phase_of_state"},
+		{"phase = 'following'", "outbox_phase_of_state"},
+		{"phase = 'parked', state = 'executing'", "outbox_phase_of_state"},
+		{"phase = 'parked', state = 'outcome_unknown', unknown_attempt = 1", "outbox_phase_of_state"},
+		{"next_at = NULL", "outbox_time_of_phase"},
+		{"phase = 'probing', state = 'outcome_unknown', unknown_attempt = 1, next_at = NULL", "outbox_time_of_phase"},
+		{"phase = 'asking', state = 'outcome_unknown'", "outbox_unknown_is_sticky"},
+		{"unknown_attempt = 1", "outbox_unknown_is_sticky"},
+		{"sends = 1, attempt = 1", "outbox_pinned_once_sent"},
+		{"sends = 1, attempt = 1, account = 'a', preset = 'p'", "outbox_pinned_once_sent"},
+		{"sends = 1, account = 'a', preset = 'p', request_hash = ''", "outbox_attempt_counts"},
+		{"sends = -1", "outbox_attempt_counts"},
+		{"probes = -1", "outbox_attempt_counts"},
+	} {
+		err := pgx.BeginFunc(b.ctx, b.owner, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(b.ctx, "SET LOCAL ROLE outbox_worker"); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(b.ctx, "UPDATE outbox.outbox SET "+x.set); err != nil {
+				return err
+			}
+			return errUndo
+		})
+		var pg *pgconn.PgError
+		switch {
+		case x.broken == "" && !errors.Is(err, errUndo):
+			t.Errorf("%s: %v", x.set, err)
+		case x.broken != "" && (!errors.As(err, &pg) || pg.Code != "23514" || pg.ConstraintName != x.broken || pg.TableName != "outbox"):
+			t.Errorf("%s: %v, want %s", x.set, err, x.broken)
 		}
 	}
 }

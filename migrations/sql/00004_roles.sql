@@ -71,7 +71,7 @@ GRANT INSERT, UPDATE, DELETE ON outbox.outbox TO outbox_worker;
 GRANT INSERT ON outbox.outcomes, outbox.history TO outbox_worker;
 GRANT UPDATE ON outbox.lanes TO outbox_worker;
 GRANT EXECUTE ON FUNCTION outbox.enqueue_follow_on TO outbox_worker;
-GRANT EXECUTE ON FUNCTION outbox.legal TO outbox_worker; -- a CHECK runs as whoever inserts
+GRANT EXECUTE ON FUNCTION outbox.legal, outbox.fits TO outbox_worker; -- a CHECK runs as whoever writes
 -- +goose StatementBegin
 DO $$
 DECLARE
