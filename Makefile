@@ -43,7 +43,7 @@ demo: ## See it work: orders, crashes, faults, and the count at the provider (OU
 	@exec bin/outbox-worker demo $(if $(OUTPUT),--output $(OUTPUT))
 
 .PHONY: test
-test: bin/pgtemp ## All tests, on a private Postgres (PKG=./dispatch TEST_FLAGS='-run Fence -v')
+test: bin/pgtemp ## All tests, on a private Postgres (PKG=./dispatch TEST_FLAGS='-run Late -v')
 	@$(PGTEMP) $(TEST) $(PKG)
 
 .PHONY: race

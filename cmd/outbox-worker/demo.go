@@ -38,6 +38,13 @@ code is 1 if anything was duplicated or lost.` + cli.ExitHelp(cli.OK, cli.Failur
 			if err != nil {
 				return fmt.Errorf("find this program: %w", err)
 			}
+			if cfg.Database.URL != "" { // a bad one is said as every command says it
+				pool, err := app.Connect(cmd)
+				if err != nil {
+					return err
+				}
+				pool.Close()
+			}
 			out, progress := app.Output(), app.Env.Stdout
 			if out.JSON {
 				progress = app.Env.Stderr

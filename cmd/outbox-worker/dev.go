@@ -89,6 +89,11 @@ func (d devOptions) run(cmd *cobra.Command, app *cli.App) (err error) {
 			return err
 		}
 	}
+	if cfg.File != "" {
+		if err := app.Output().Printf("settings:   %s", cfg.File); err != nil {
+			return err
+		}
+	}
 	if err := d.introduce(app.Output(), cfg.Database.URL, operations); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ func newLedger(app *cli.App) *cobra.Command {
 	group := &cobra.Command{
 		Use:     "ledger",
 		GroupID: groupOperate,
-		Short:   "Say whether this database is the original",
+		Short:   "Declare a copy of the ledger the original",
 		Long: `The ledger remembers the server and the database it ran on. On a copy of it workers send
 nothing, because the original may be sending the same; adopt is an operator's word that
 this is the original now.`,

@@ -82,6 +82,9 @@ func Exit(ctx context.Context, stderr io.Writer, program string, err error) Exit
 		code = known.Code
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		code, err = Interrupted, fmt.Errorf("interrupted: %w", err)
+	case ctx.Err() != nil:
+		// Something that was cut off says more than anybody wants to know.
+		code, err = Interrupted, errors.New("interrupted")
 	}
 	// Nobody is left to tell when this write fails.
 	_, _ = fmt.Fprintf(stderr, "%s: %s\n", program, oneLine(err.Error()))

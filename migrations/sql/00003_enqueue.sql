@@ -231,7 +231,8 @@ BEGIN
     SELECT * INTO c FROM outbox.catalog k WHERE k.operation = r.operation ORDER BY k.revision DESC LIMIT 1;
     IF NOT FOUND THEN
         p.code := 'operation_unknown';
-        p.hint := format('%s is not offered: see outbox-worker catalog show.', r.operation);
+        p.hint := CASE WHEN r.operation ~ '\.v[0-9]+$' THEN format('%s is not offered: see outbox-worker catalog show.', r.operation)
+            ELSE 'Give the operation with its version, as in charge_card.v1.' END;
         RETURN p;
     END IF;
     p.catalog_id := c.id;
