@@ -97,6 +97,37 @@ func TestAWorkerThatWakesUpWhileAnotherSendsAgainSendsNothingAndOverwritesNothin
 	b.compare()
 }
 
+// The same where a person has decided meanwhile that it had not happened, which was right:
+// the next attempt is under way when the first wakes up.
+func TestAWorkerThatWakesUpAfterAReviewDoesNotTouchTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withTimes(wakeCall, wakeCall+5*time.Second))
+	reference := b.charge(plain("1"))
+	first := b.hookedWorker("first", afterClaim, reference)
+	first.await(b)
+	first.freeze()
+	answer := b.sim.Hold(simulator.Charges, reference, simulator.BeforeEffect)
+	defer answer()
+	b.worker("second")
+	b.state(reference, outbox.NeedsReview)
+	type operated struct{ Answer, State string }
+	if got := says[operated](b, 0, "outbox-worker", "resolve", reference, "--as", "not-executed",
+		"--evidence", "not in the provider's journal", "--reason", "worker gone"); len(got) != 1 || got[0].State != string(outbox.FailedRetryable) {
+		t.Errorf("resolve: %+v", got)
+	}
+	b.held(simulator.Charges, reference)
+
+	first.thaw()
+	first.goOn()
+	b.await(late, reference, 1)
+	b.again(plain("1"), reference, outbox.AnswerInFlight, outbox.Executing)
+	answer()
+	b.state(reference, outbox.Succeeded)
+	b.quiet()
+	b.counted(simulator.Charges, reference, 1, 1)
+	b.compare()
+}
+
 // The same after the call: what the first worker knows when it wakes up is older than the
 // outcome.
 func TestAWorkerThatWakesUpAfterAnotherHasSettledChangesNothing(t *testing.T) {
