@@ -1,0 +1,70 @@
+package dispatch
+
+import (
+	"testing"
+
+	"github.com/outbox-worker/outbox-worker/outbox"
+	"github.com/outbox-worker/outbox-worker/providers"
+)
+
+// A success that came too late to be the outcome, beside what the ledger says.
+func TestALateSuccessThatContradictsTheLedgerOpensAReview(t *testing.T) {
+	t.Parallel()
+	b := steps(t)
+	one, none := "ch_1", (*string)(nil)
+	open := func(sets ...string) func() int64 { return func() int64 { return b.put("pay", sets...) } }
+	ended := func(state string, provider *string) func() int64 {
+		return func() int64 { return b.ended("pay", state, provider) }
+	}
+	another := providers.Accepted("ch_2", nil)
+	for _, test := range []struct {
+		claim  string
+		row    func() int64
+		answer providers.Answer
+		open   string // "": as it was
+		event  string
+	}{
+		{"about to be sent again", open(isRetried, `attempt = 2`), another, "needs_review parked 2 of 1 heard", "1 contradicted"},
+		{"released to be sent again", open(isRetried, isReleased), another, "needs_review parked 1 of 1 heard", "1 contradicted"},
+		{"given up", open(isRetried, `state = 'exhausted', phase = 'parked', next_at = NULL`), another, "needs_review parked 1 of 1 heard", "1 contradicted"},
+		{"failed", ended("failed_final", none), another, "failed_final parked 1", "1 review_opened"},
+		{"cancelled", ended("cancelled", none), another, "cancelled parked 1", "1 review_opened"},
+		{"given up and superseded", ended("exhausted", none), another, "exhausted parked 1", "1 review_opened"},
+		{"succeeded with another effect", ended("succeeded", &one), another, "succeeded parked 1", "1 review_opened"},
+
+		{"succeeded with the same", ended("succeeded", &one), accepts, "", ""},
+		{"succeeded without a name", ended("succeeded", none), another, "", ""},
+		{"another without a name", ended("succeeded", &one), providers.Accepted("", nil), "", ""},
+		{"executing again", open(isLeased), another, "", ""},
+		{"unknown", open(isAsking), another, "", ""},
+		{"in review", open(isReviewed), another, "", ""},
+		{"a refusal", open(isRetried), refuses, "", ""},
+		{"no answer", ended("failed_final", none), silent, "", ""},
+	} {
+		id := test.row()
+		before := b.open(id) + b.outcome(id)
+		b.w.contradict(b.ctx, reports(id, 1, test.answer))
+		want := test.open + b.outcome(id)
+		if test.open == "" {
+			want = before
+		}
+		b.is(test.claim, b.open(id)+b.outcome(id), want)
+		b.is(test.claim, b.events(id), test.event)
+		if test.event != "" {
+			b.is(test.claim, b.ask(`SELECT concat_ws(' ', next_at IS NULL, review_since IS NOT NULL, review_reason) FROM outbox.outbox WHERE intent_id = $1`, id),
+				"t t a late success contradicts the ledger: the provider names it ch_2")
+		}
+	}
+}
+
+// What a lookup found counts like an answer.
+func TestAnEffectFoundTooLateOpensAReviewToo(t *testing.T) {
+	t.Parallel()
+	b := steps(t)
+	id := b.put("pay", isRetried, `attempt = 2`)
+	b.w.afterSettlement(b.ctx, b.l, learns(id, 2, outbox.LookupFound, false), false)
+	b.is("row", b.open(id), "needs_review parked 2 of 2 heard")
+	current := b.put("pay", isRetried)
+	b.w.afterSettlement(b.ctx, b.l, reports(current, 1, accepts), true)
+	b.is("what is the outcome contradicts nothing", b.open(current), "failed_retryable due 1")
+}
