@@ -66,6 +66,18 @@ func EnqueueSQL(ctx context.Context, db SQLQuerier, in Intent) (Answer, error) {
 // given: one that is refused or in conflict does not hold up the others. Keys are taken
 // in one order, so that two bulks cannot deadlock. NoWait is not heeded.
 func EnqueueMany(ctx context.Context, db Querier, ins []Intent) ([]Answer, error) {
+	return enqueueMany(ins, func(requests string) (rows, error) {
+		r, err := db.Query(ctx, enqueueManySQL, requests)
+		return pgxRows{r}, err
+	})
+}
+
+// EnqueueManySQL is EnqueueMany for database/sql.
+func EnqueueManySQL(ctx context.Context, db SQLQuerier, ins []Intent) ([]Answer, error) {
+	return enqueueMany(ins, func(requests string) (rows, error) { return db.QueryContext(ctx, enqueueManySQL, requests) })
+}
+
+func enqueueMany(ins []Intent, query func(requests string) (rows, error)) ([]Answer, error) {
 	answers := make([]Answer, len(ins))
 	var requests []request
 	var places []int
@@ -88,8 +100,8 @@ func EnqueueMany(ctx context.Context, db Querier, ins []Intent) ([]Answer, error
 	if err != nil {
 		return nil, fmt.Errorf("outbox: enqueue many: %w", err)
 	}
-	rows, err := db.Query(ctx, enqueueManySQL, string(text))
-	got, err := scan(pgxRows{rows}, err, "enqueue many")
+	r, err := query(string(text))
+	got, err := scan(r, err, "enqueue many")
 	if err != nil {
 		return nil, err
 	}

@@ -258,3 +258,28 @@ func TestBulksInOppositeOrdersDoNotDeadlock(t *testing.T) {
 	}
 	b.wantRows(rows{intents: rounds * keys, open: rounds * keys, repeats: rounds * keys, heads: rounds * keys / 2})
 }
+
+func TestABulkThroughDatabaseSQLCommitsWithItsTransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ins := []outbox.Intent{charge("first", 1), {Tenant: "acme", Operation: "nothing.v1", Payload: raw(`{}`)}, charge("first", 1), charge("first", 2)}
+	want := []outbox.AnswerKind{outbox.AnswerAccepted, outbox.AnswerRefused, outbox.AnswerInFlight, outbox.AnswerConflict}
+	for _, commit := range []bool{false, true} {
+		tx, err := stdlibDB(b).BeginTx(b.ctx, nil)
+		b.must(err)
+		answers, err := outbox.EnqueueManySQL(b.ctx, tx, ins)
+		b.must(err)
+		for i, a := range answers {
+			if a.Kind != want[i] {
+				t.Errorf("intent %d: %+v, want %s", i, a, want[i])
+			}
+		}
+		if !commit {
+			b.must(tx.Rollback())
+			b.wantRows(rows{})
+			continue
+		}
+		b.must(tx.Commit())
+		b.wantRows(rows{intents: 1, open: 1, repeats: 2})
+	}
+}

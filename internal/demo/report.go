@@ -110,14 +110,7 @@ func (d *demo) judge(ctx context.Context, fed shop.Summary) (Report, error) {
 		return r, fmt.Errorf("read the ledger: %w", err)
 	}
 	r.Faults = summary.FaultsFired
-	counted := r.countEffects(effects)
-	for _, s := range standings {
-		r.add(s, counted[s.reference])
-		delete(counted, s.reference)
-	}
-	for reference, n := range counted {
-		r.lose("%d effects under %s, which no intent has", n, reference)
-	}
+	r.judge(standings, effects)
 	// From the file of orders, without the shop's or the worker's help.
 	if want := shop.Expected(); len(standings) == 0 || r.operations[0].intents != want.Charges || r.Conflicts != want.Conflicts {
 		r.lose("the orders make %d charges and %d conflicts", want.Charges, want.Conflicts)
@@ -129,6 +122,18 @@ func (d *demo) judge(ctx context.Context, fed shop.Summary) (Report, error) {
 	}
 	r.Seconds = math.Round(time.Since(d.began).Seconds()*10) / 10
 	return r, nil
+}
+
+// judge joins the ledger with the effects.
+func (r *Report) judge(standings []standing, effects []simulator.Effect) {
+	counted := r.countEffects(effects)
+	for _, s := range standings {
+		r.add(s, counted[s.reference])
+		delete(counted, s.reference)
+	}
+	for reference, n := range counted {
+		r.lose("%d effects under %s, which no intent has", n, reference)
+	}
 }
 
 // countEffects counts what the providers did, by reference.
