@@ -11,7 +11,8 @@ import (
 
 // contradictSQL opens a review where a success turned up beside a ledger that says
 // otherwise: settled without the effect, settled with another effect, or about to send
-// again. What is about to be sent is stopped; what is settled stays as it is.
+// again. What is about to be sent is stopped; what is settled stays as it is. Where
+// follow-ons are still to be created the review waits for them: see followedSQL.
 const contradictSQL = `-- name: contradict
 WITH s AS (
 	SELECT $1::bigint AS id, $2::int AS attempt, $3::text AS provider_id, $4::text AS reason, $5::text AS actor
@@ -23,11 +24,11 @@ WITH s AS (
 	WHERE o.intent_id = old.intent_id AND old.state IN ('failed_retryable', 'exhausted')
 	RETURNING o.intent_id, old.state AS from_state
 ), beside AS (
-	INSERT INTO outbox.outbox (intent_id, lane, catalog_id, attempt, state, phase, tenant, review_since, review_reason)
+	INSERT INTO outbox.outbox AS o (intent_id, lane, catalog_id, attempt, state, phase, tenant, review_since, review_reason)
 	SELECT i.id, c.lane, i.catalog_id, e.attempt, e.state, 'parked', i.tenant, clock_timestamp(), s.reason
 	FROM s JOIN outbox.intents i ON i.id = s.id JOIN outbox.catalog c ON c.id = i.catalog_id JOIN outbox.outcomes e ON e.intent_id = i.id
 	WHERE e.state <> 'succeeded' OR e.provider_id <> s.provider_id
-	ON CONFLICT ON CONSTRAINT outbox_pkey DO NOTHING
+	ON CONFLICT ON CONSTRAINT outbox_pkey DO UPDATE SET review_reason = excluded.review_reason WHERE o.phase = 'following'
 	RETURNING intent_id, state
 ), noted AS (
 	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason)

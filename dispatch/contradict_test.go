@@ -68,3 +68,33 @@ func TestAnEffectFoundTooLateOpensAReviewToo(t *testing.T) {
 	b.w.afterSettlement(b.ctx, b.l, reports(current, 1, accepts), true)
 	b.is("what is the outcome contradicts nothing", b.open(current), "failed_retryable due 1")
 }
+
+// A success that has its follow-ons still to come has an outbox row already. The review
+// waits for them, and is not lost.
+func TestAContradictionWaitsForTheFollowOnsOfWhatSucceeded(t *testing.T) {
+	t.Parallel()
+	b := steps(t)
+	whole, rejected, same := b.succeeded(), b.succeeded(), b.succeeded()
+	for id, answer := range map[int64]providers.Answer{
+		whole: providers.Accepted("ch_2", nil), rejected: providers.Accepted("ch_2", nil), same: accepts,
+	} {
+		b.w.contradict(b.ctx, reports(id, 1, answer))
+		b.is("still to follow", b.open(id), "succeeded following 1")
+		b.is("in review", b.ask(`SELECT review_since FROM outbox.outbox WHERE intent_id = $1`, id), "")
+	}
+	batch := b.batch()
+	for i := range batch {
+		if batch[i].ID == rejected {
+			batch[i].followOns, batch[i].why = nil, "no address"
+		}
+	}
+	b.must(b.create(batch))
+	const review = `SELECT review_reason FROM outbox.outbox WHERE intent_id = $1 AND phase = 'parked' AND review_since IS NOT NULL AND next_at IS NULL`
+	const why = "a late success contradicts the ledger: the provider names it ch_2"
+	b.is("whole", b.ask(review, whole), why)
+	b.is("whole", b.receipts(whole), "accepted due 0")
+	b.is("whole", b.events(whole), "1 review_opened, 1 follow_ons_created")
+	b.is("rejected", b.ask(review, rejected), why+"; no address")
+	b.is("rejected", b.events(rejected), "1 review_opened, 1 follow_on_rejected")
+	b.is("the same effect", b.open(same)+b.receipts(same), "accepted due 0")
+}

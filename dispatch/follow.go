@@ -36,22 +36,28 @@ SELECT o.intent_id FROM unnest($1::bigint[]) s(id) CROSS JOIN LATERAL (
 ) o`
 
 // followedSQL ends the outbox row of a parent whose follow-ons stand beside it now, in
-// the same transaction.
+// the same transaction. If its success was contradicted meanwhile, the row has the reason
+// for a review, which begins now: before, closing it would have lost the follow-ons.
 const followedSQL = `-- name: followed
 WITH s AS (
 	SELECT id, attempt, evidence::jsonb FROM unnest($1::bigint[], $2::int[], $3::text[]) AS s(id, attempt, evidence)
 ), gone AS (
-	DELETE FROM outbox.outbox o USING s WHERE o.intent_id = s.id AND o.phase = 'following' RETURNING o.intent_id
+	DELETE FROM outbox.outbox o USING s WHERE o.intent_id = s.id AND o.phase = 'following' AND o.review_reason IS NULL RETURNING o.intent_id
+), parked AS (
+	UPDATE outbox.outbox o SET phase = 'parked', next_at = NULL, review_since = clock_timestamp()
+	FROM s WHERE o.intent_id = s.id AND o.phase = 'following' AND o.review_reason IS NOT NULL RETURNING o.intent_id
 ), noted AS (
 	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, evidence)
-	SELECT s.id, s.attempt, 'succeeded', 'succeeded', 'follow_ons_created', $4, s.evidence FROM s JOIN gone g ON g.intent_id = s.id
+	SELECT s.id, s.attempt, 'succeeded', 'succeeded', 'follow_ons_created', $4, s.evidence
+	FROM s JOIN (SELECT * FROM gone UNION ALL SELECT * FROM parked) g ON g.intent_id = s.id
 )
-SELECT count(*) FROM gone`
+SELECT count(*) FROM s`
 
 // notFollowedSQL sends what cannot be rendered to review. The parent stays succeeded.
 const notFollowedSQL = `-- name: not_followed
 WITH held AS (
-	UPDATE outbox.outbox SET phase = 'parked', next_at = NULL, review_since = clock_timestamp(), review_reason = $3
+	UPDATE outbox.outbox SET phase = 'parked', next_at = NULL, review_since = clock_timestamp(),
+		review_reason = concat_ws('; ', review_reason, $3::text)
 	WHERE intent_id = $1 AND phase = 'following' RETURNING intent_id
 ), noted AS (
 	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason)
