@@ -42,6 +42,11 @@ demo: ## See it work: orders, crashes, faults, and the count at the provider (OU
 	@$(GO) build -o bin/outbox-worker ./cmd/outbox-worker 1>&2
 	@exec bin/outbox-worker demo $(if $(OUTPUT),--output $(OUTPUT))
 
+.PHONY: chaos
+chaos: ## Break workers, network and database, and count (OUTPUT=json CHAOS='--seed 7')
+	@$(GO) build -o bin/outbox-worker ./cmd/outbox-worker 1>&2
+	@exec bin/outbox-worker chaos $(if $(OUTPUT),--output $(OUTPUT)) $(CHAOS)
+
 .PHONY: test
 test: bin/pgtemp ## All tests, on a private Postgres (PKG=./dispatch TEST_FLAGS='-run Late -v')
 	@$(PGTEMP) $(TEST) $(PKG)

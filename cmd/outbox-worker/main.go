@@ -57,6 +57,7 @@ Exit codes and --output json are described in docs/cli.md.`,
 	root.AddCommand(
 		newCancel(app),
 		newCatalog(app),
+		newChaos(app),
 		newDemo(app),
 		newDev(app),
 		newDoctor(app),

@@ -47,6 +47,11 @@ to start when a lease does not cover its call.` + cli.ExitHelp(cli.OK, cli.Failu
 
 // work runs a worker as configured until ctx ends.
 func work(ctx context.Context, cfg cli.Config, pool *pgxpool.Pool, log *slog.Logger) error {
+	return workHooked(ctx, cfg, pool, log, dispatch.Hooks{})
+}
+
+// workHooked is work with something happening at named points.
+func workHooked(ctx context.Context, cfg cli.Config, pool *pgxpool.Pool, log *slog.Logger, hooks dispatch.Hooks) error {
 	providers, err := openProviders(cfg)
 	if err != nil {
 		return err
@@ -54,7 +59,7 @@ func work(ctx context.Context, cfg cli.Config, pool *pgxpool.Pool, log *slog.Log
 	w, err := dispatch.New(dispatch.Config{
 		Pool: pool, Providers: providers, Logger: log, Name: cfg.Worker.Name, Concurrency: cfg.Worker.Concurrency,
 		ReleaseLease: cfg.Worker.ReleaseLease, IdlePoll: cfg.Worker.IdlePoll,
-		SweepEvery: cfg.Worker.SweepEvery, StopTimeout: cfg.Worker.StopTimeout, PollOnly: cfg.Database.PgBouncer,
+		SweepEvery: cfg.Worker.SweepEvery, StopTimeout: cfg.Worker.StopTimeout, PollOnly: cfg.Database.PgBouncer, Hooks: hooks,
 	})
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-worker/outbox-worker/examples/shop"
+	"github.com/outbox-worker/outbox-worker/internal/children"
 	"github.com/outbox-worker/outbox-worker/internal/pgtemp"
 	"github.com/outbox-worker/outbox-worker/internal/simulator"
 	"github.com/outbox-worker/outbox-worker/migrations"
@@ -45,6 +46,8 @@ const (
 	quietPoll  = 100 * time.Millisecond
 	outage     = 2 * time.Second
 	sayEvery   = time.Second
+
+	simulatorSeed = 7
 )
 
 // ErrInUse refuses a database that has a ledger or a shop: the demo would charge, at a
@@ -60,7 +63,8 @@ type demo struct {
 	url       string
 	config    string
 	sim       *simulator.Client
-	processes []*process
+	processes children.Group
+	workers   map[string]*children.Process
 	cleanup   []func() error
 }
 
@@ -68,11 +72,12 @@ type demo struct {
 // be run to its end; duplicates and losses are in the Report. Everything it started has
 // ended when it returns.
 func Run(ctx context.Context, o Options) (report Report, err error) {
-	d := &demo{o: o, began: time.Now()}
+	d := &demo{o: o, began: time.Now(), workers: map[string]*children.Process{}}
 	d.dir, err = os.MkdirTemp("", "outbox-demo-")
 	if err != nil {
 		return report, err
 	}
+	d.processes.Program, d.processes.Dir = o.Program, d.dir
 	defer func() {
 		err = errors.Join(err, d.end())
 		switch {
@@ -118,7 +123,7 @@ func (d *demo) setUp(ctx context.Context) error {
 		return err
 	}
 	d.say("schema outbox migrated, catalog applied: %s", strings.Join(operations, ", "))
-	at, err := d.startSimulator(ctx)
+	at, err := d.processes.Simulator(ctx, simulatorSeed)
 	if err != nil {
 		return err
 	}
@@ -190,8 +195,11 @@ func (d *demo) applyCatalog(ctx context.Context) (operations []string, _ error) 
 
 func (d *demo) startWorker(n int) error {
 	name := fmt.Sprintf("worker-%d", n)
-	_, err := d.start(name, nil, []string{"DATABASE_URL=" + d.url},
-		"run", "--config", d.config, "--worker-name", name, "--log-format", "json")
+	p, err := d.processes.Start(children.Command{
+		Name: name, Env: []string{"DATABASE_URL=" + d.url},
+		Args: []string{"run", "--config", d.config, "--worker-name", name, "--log-format", "json"},
+	})
+	d.workers[name] = p
 	return err
 }
 
@@ -241,12 +249,9 @@ func (d *demo) makeTrouble(ctx context.Context) error {
 	if _, err := d.sim.AwaitEffects(ctx, simulator.Charges, "", 100); err != nil {
 		return err
 	}
-	for _, p := range d.processes {
-		if p.name == "worker-1" {
-			p.kill()
-			d.say("worker-1 killed (SIGKILL) with calls in flight")
-		}
-	}
+	d.workers["worker-1"].Kill()
+	delete(d.workers, "worker-1")
+	d.say("worker-1 killed (SIGKILL) with calls in flight")
 	select {
 	case <-back.C:
 	case <-ctx.Done():
@@ -289,11 +294,9 @@ func (d *demo) quiet(ctx context.Context) error {
 			d.say("%d intents still move after %s: that is no end, so they count as lost", moving, quietLimit)
 			return nil
 		}
-		for _, p := range d.processes {
-			if p.name != "worker-1" {
-				if err := p.ended(); err != nil {
-					return err
-				}
+		for _, p := range d.workers {
+			if err := p.Ended(); err != nil {
+				return err
 			}
 		}
 		select {
@@ -306,10 +309,7 @@ func (d *demo) quiet(ctx context.Context) error {
 
 // end stops what was started, in the opposite order.
 func (d *demo) end() error {
-	var errs []error
-	for i := len(d.processes) - 1; i >= 0; i-- {
-		errs = append(errs, d.processes[i].stop())
-	}
+	errs := []error{d.processes.End()}
 	for i := len(d.cleanup) - 1; i >= 0; i-- {
 		errs = append(errs, d.cleanup[i]())
 	}

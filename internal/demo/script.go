@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outbox-worker/outbox-worker/internal/children"
 	"github.com/outbox-worker/outbox-worker/internal/simulator"
 )
 
@@ -38,6 +39,9 @@ func faults() (script []simulator.Fault) {
 	chance(simulator.Mail, simulator.Delay, 5, lasting(300*time.Millisecond))
 	return script
 }
+
+// Addresses are where the simulator's providers are.
+type Addresses = children.Addresses
 
 // WorkerConfig is the configuration file of workers that use the simulator.
 func WorkerConfig(at Addresses) string {
