@@ -125,6 +125,7 @@ func TestAFollowOnThatIsNotTakenSendsItsParentToReview(t *testing.T) {
 	b.is("the whole one", b.open(whole)+b.receipts(whole), "accepted due 0")
 	b.must(b.create(batch))
 	b.is("in review it is left alone", b.events(refused), "1 follow_on_rejected")
+	b.is("repeats", b.ask(`SELECT string_agg(answer, ' ') FROM outbox.repeats`), "conflict")
 }
 
 // A repeat that the ledger knows already is no rejection: it is the same follow-on.
