@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/outbox-worker/outbox-worker/internal/simulator"
@@ -113,4 +114,33 @@ func TestAReceiptWhoseWorkerDiesAtTheDotIsNotSentAgain(t *testing.T) {
 	b.oneMail(receipt, o.Email)
 	b.counted(simulator.Mail, receipt, 1, 1)
 	b.counted(simulator.Charges, reference, 1, 1)
+}
+
+// A follow-on that cannot be rendered is a person's business, who has all of them created
+// again. Those that are there already are the same ones: their keys come from the parent.
+func TestFollowOnsThatAreCreatedAgainAreTheSameOnes(t *testing.T) {
+	t.Parallel()
+	text := withTimes(patientCall, patientLease)
+	const receipt = `payload: '{to: .intent.payload.email,`
+	b := setup(t, strings.Replace(text, receipt, `payload: 'if .intent.payload.email == "none" then error("no address") else . end | {to: .intent.payload.email,`, 1))
+	b.worker("worker")
+	o := full("1")
+	o.Email = "none"
+	reference := b.charge(o)
+	const rejected = `(SELECT count(*) FROM outbox.history WHERE event = 'follow_on_rejected') = $1`
+	for again := range 3 {
+		if again > 0 {
+			says[struct{}](b, 0, "outbox-worker", "replay", reference, "--reason", "the address is to be had now")
+		}
+		b.await(rejected, again+1)
+	}
+	b.quiet()
+	if n := value[int](b, `count(*)::int FROM outbox.intents WHERE parent_id IS NOT NULL`); n != 1 {
+		t.Errorf("%d follow-ons, want the shipment alone", n)
+	}
+	if n := len(b.sim.Effects(simulator.Shipments)); n != 1 {
+		t.Errorf("%d shipments, want 1", n)
+	}
+	b.counted(simulator.Charges, reference, 1, 1)
+	b.again(o, reference, outbox.AnswerSettled, outbox.Succeeded)
 }
