@@ -27,8 +27,10 @@ type unknownFacts struct {
 	window       time.Duration // in which an outcome may stay unknown
 	sinceFirst   time.Duration // since the first attempt was claimed
 	sinceUnknown time.Duration
-	expired      bool // the intent's deadline has passed: nothing may be sent
-	reported     bool // the unknown attempt's worker has reported: no straggler of it is left here
+	resent       bool          // it was sent again to learn the outcome …
+	sinceResent  time.Duration // … so long ago
+	expired      bool          // the intent's deadline has passed: nothing may be sent
+	reported     bool          // every worker that sent has reported: no straggler is left here
 	attemptsLeft bool
 }
 
@@ -89,10 +91,11 @@ func (f unknownFacts) provesAbsence() bool {
 	return f.caps.AbsenceIsProof && f.settledDown() && !f.remembered()
 }
 
-// settledDown reports whether the attempt is over, for all that can be known: its worker
-// has reported, and the provider has had the time that it may take.
+// settledDown reports whether the attempt is over, for all that can be known: whoever
+// sent has reported, and the provider has had the time that it may take, also for what
+// was sent again.
 func (f unknownFacts) settledDown() bool {
-	return f.reported && f.sinceUnknown >= f.caps.LookupLag
+	return f.reported && f.sinceUnknown >= f.caps.LookupLag && (!f.resent || f.sinceResent >= f.call+f.caps.LookupLag)
 }
 
 // refusalDecides reports whether a final refusal of a resend is the outcome: where the

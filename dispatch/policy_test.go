@@ -57,6 +57,8 @@ func TestWhenAbsenceIsProof(t *testing.T) {
 		{"after the lag, when the sender has reported", func(*unknownFacts) {}, true},
 		{"not before the lag", func(f *unknownFacts) { f.sinceUnknown-- }, false},
 		{"not where the provider does not say so", func(f *unknownFacts) { f.caps.AbsenceIsProof = false }, false},
+		{"not while a resend may not be visible yet", func(f *unknownFacts) { f.resent, f.sinceResent = true, time.Minute }, false},
+		{"but once it must be", func(f *unknownFacts) { f.resent, f.sinceResent = true, time.Minute+time.Second }, true},
 		{"not while the sender may still be about to write", func(f *unknownFacts) { f.reported = false }, false},
 		{"not while the key is remembered", func(f *unknownFacts) { f.caps.KeyMemory = time.Hour }, false},
 		{"but once it is forgotten", func(f *unknownFacts) { f.caps.KeyMemory, f.sinceFirst = time.Hour, time.Hour }, true},

@@ -29,6 +29,7 @@ WITH held AS (
 SELECT c.intent_id, c.attempt, c.sends, c.probes, c.catalog_id, c.account, c.preset, c.request_hash,
 	extract(epoch FROM clock_timestamp() - coalesce(c.first_sent_at, i.created_at))::float8,
 	extract(epoch FROM clock_timestamp() - c.unknown_since)::float8,
+	extract(epoch FROM clock_timestamp() - c.resent_at)::float8,
 	extract(epoch FROM c.deadline - clock_timestamp())::float8, c.holder IS NULL,
 	i.reference, coalesce(p.reference, ''), i.tenant, coalesce(i.subject, ''), coalesce(i.trace, ''), i.payload::text
 FROM claimed c
@@ -98,13 +99,16 @@ func (w *Worker) claimProbes(ctx context.Context, l *lane, limit int) ([]*probe,
 func scanProbe(row pgx.CollectableRow, asked time.Time) (*probe, error) {
 	p := probe{asked: asked}
 	var sinceFirst, sinceUnknown float64
-	var left *float64
+	var sinceResent, left *float64
 	var payload string
 	err := row.Scan(&p.ID, &p.Attempt, &p.sends, &p.probes, &p.catalogID, &p.pins.account, &p.pins.preset, &p.pins.hash,
-		&sinceFirst, &sinceUnknown, &left, &p.facts.reported,
+		&sinceFirst, &sinceUnknown, &sinceResent, &left, &p.facts.reported,
 		&p.intent.Reference, &p.intent.Parent, &p.intent.Tenant, &p.intent.Subject, &p.trace, &payload)
 	p.state, p.intent.Payload = outbox.OutcomeUnknown, json.RawMessage(payload)
 	p.facts.sinceFirst, p.facts.sinceUnknown = seconds(sinceFirst), seconds(sinceUnknown)
+	if sinceResent != nil {
+		p.facts.resent, p.facts.sinceResent = true, seconds(*sinceResent)
+	}
 	if left != nil {
 		p.expires, p.facts.expired = asked.Add(seconds(*left)), *left <= 0
 	}
@@ -223,7 +227,7 @@ const claimResendSQL = `-- name: claim_resend
 WITH claimed AS (
 	UPDATE outbox.outbox o
 	SET sends = sends + 1, unknown_attempt = attempt, holder = $3, next_at = clock_timestamp() + make_interval(secs => $4),
-		first_sent_at = coalesce(first_sent_at, clock_timestamp()),
+		first_sent_at = coalesce(first_sent_at, clock_timestamp()), resent_at = clock_timestamp(),
 		account = coalesce(account, $6), preset = coalesce(preset, $7), request_hash = coalesce(request_hash, $8)
 	WHERE intent_id = $1 AND attempt = $2 AND state = 'outcome_unknown' AND phase = 'probing'
 	RETURNING intent_id, attempt
@@ -259,8 +263,9 @@ func (w *Worker) resend(ctx context.Context, p *probe) finding {
 		}
 		return may(ctx)
 	})
-	decides := p.facts.refusalDecides() // by what is known of the attempt in question
-	p.facts.reported = true
+	// What is known of the attempts in question stays as it was: that this one reports says
+	// nothing about a worker that never did.
+	decides := p.facts.refusalDecides()
 	reason := joined("resend: "+string(a.Kind), a.Code, a.Reason)
 	switch {
 	case a.Kind == providers.KindAccepted:

@@ -173,8 +173,8 @@ func (b *bundle) refuses(words ...string) {
 	b.t.Helper()
 	reference := b.charge(plain("1"))
 	worker := b.worker("worker")
-	if code := worker.exit(testLimit); code != 1 {
-		b.t.Errorf("it ended with %d, want 1", code)
+	if code := worker.exit(testLimit); code != 2 {
+		b.t.Errorf("it ended with %d, want 2: trying again does not help", code)
 	}
 	for _, w := range words {
 		if !strings.Contains(worker.tail(), w) {

@@ -152,8 +152,9 @@ func TestACancelledCallLeavesNothing(t *testing.T) {
 	if err := <-waited; !errors.Is(err, context.Canceled) {
 		t.Errorf("err: %v", err)
 	}
-	b.must(holder.Rollback(b.ctx))
+	// Before the key comes free: a server that has not heard yet would take it.
 	b.awaitBlocked(0)
+	b.must(holder.Rollback(b.ctx))
 	b.await("the server has given it up", func() bool {
 		return query[int](b, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'") == 1
 	})

@@ -134,6 +134,7 @@ CREATE TABLE outbox.outbox (
     deadline        timestamptz,
     first_sent_at   timestamptz,
     unknown_since   timestamptz,
+    resent_at       timestamptz,
     review_since    timestamptz,
     lane            int              NOT NULL,
     catalog_id      int              NOT NULL,
@@ -153,7 +154,7 @@ CREATE TABLE outbox.outbox (
     review_reason   text,
     CONSTRAINT outbox_pkey PRIMARY KEY (intent_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; committed with it, gone when it is settled. attempt numbers every send and probe and fences every later write; account, preset and request_hash are pinned by the first claim. holder of an unknown attempt is null once its worker has reported.';
+COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; committed with it, gone when it is settled. attempt numbers every send and probe and fences every later write; account, preset and request_hash are pinned by the first claim. holder of an unknown outcome is null once every worker that sent has reported; resent_at is when it was last sent again to learn it.';
 
 -- One CHECK by a function in plpgsql, which plans it once: a CHECK in SQL is planned anew
 -- by every statement, and the five that this one stands for took 50 µs of each.
