@@ -121,9 +121,13 @@ func TestAResendIsClaimedBeforeItIsSent(t *testing.T) {
 
 func TestAResendIsNowTheUnknownAttempt(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ claim, set, first string }{
-		{"sent before", `next_at = next_at`, "1 hour"},
-		{"doubted and never sent", `sends = 0, account = NULL, preset = NULL, request_hash = NULL, first_sent_at = NULL`, "0 hours"},
+	for _, test := range []struct {
+		claim, set, first string
+		reported          bool
+	}{
+		{"sent before by somebody who has not reported", `holder = gen_random_uuid()`, "1 hour", false},
+		{"sent before by somebody who has", `holder = NULL`, "1 hour", true},
+		{"doubted and never sent", `sends = 0, account = NULL, preset = NULL, request_hash = NULL, first_sent_at = NULL, holder = gen_random_uuid()`, "0 hours", false},
 	} {
 		b := steps(t)
 		id := b.put("pay", isAsking, `first_sent_at = clock_timestamp() - interval '1 hour'`, test.set)
@@ -137,8 +141,11 @@ func TestAResendIsNowTheUnknownAttempt(t *testing.T) {
 			return accepts
 		}
 		f := b.w.resend(b.ctx, p)
-		if f.verdict.event != outbox.ProviderAccepted || f.answer.ProviderID != "ch_1" || !p.facts.reported {
-			t.Errorf("%s: %+v, reported %v", test.claim, f, p.facts.reported)
+		if f.verdict.event != outbox.ProviderAccepted || f.answer.ProviderID != "ch_1" {
+			t.Errorf("%s: %+v", test.claim, f)
+		}
+		if p.facts.reported != test.reported {
+			t.Errorf("%s: its report was taken for that of whoever sent before", test.claim)
 		}
 		b.is(test.claim, atProvider, "outcome_unknown probing 2 2 "+sends+" acct_1 preset_1 t t t t")
 		b.is(test.claim, b.events(id), "2 resent")
