@@ -51,6 +51,8 @@ func TestACallersOwnLimitsHold(t *testing.T) {
 			t.Errorf("%s: %v", setting, err)
 		}
 		b.must(savepoint.Rollback(b.ctx))
+		_, err = tx.Exec(b.ctx, "SET LOCAL "+setting+" = 0") // or a busy machine needs longer
+		b.must(err)
 		if a := b.enqueueIn(tx, charge(setting, 1)); a.Kind != outbox.AnswerAccepted {
 			t.Errorf("%s: %+v", setting, a)
 		}
