@@ -136,7 +136,7 @@ func TestAResendIsNowTheUnknownAttempt(t *testing.T) {
 		atProvider := ""
 		b.says.send = func(context.Context, providers.Request, providers.Permit) providers.Answer {
 			atProvider = b.ask(`SELECT concat_ws(' ', state, phase, attempt, unknown_attempt, sends, account, preset, request_hash = $2, holder = $3,
-				next_at > clock_timestamp() + interval '25 seconds', date_trunc('minute', clock_timestamp() - first_sent_at) = $4::interval)
+				next_at > clock_timestamp() + interval '25 seconds', resent_at > clock_timestamp() - interval '25 seconds', date_trunc('minute', clock_timestamp() - first_sent_at) = $4::interval)
 				FROM outbox.outbox WHERE intent_id = $1`, id, requestHash[:], b.w.cfg.holder, test.first)
 			return accepts
 		}
@@ -147,7 +147,7 @@ func TestAResendIsNowTheUnknownAttempt(t *testing.T) {
 		if p.facts.reported != test.reported {
 			t.Errorf("%s: its report was taken for that of whoever sent before", test.claim)
 		}
-		b.is(test.claim, atProvider, "outcome_unknown probing 2 2 "+sends+" acct_1 preset_1 t t t t")
+		b.is(test.claim, atProvider, "outcome_unknown probing 2 2 "+sends+" acct_1 preset_1 t t t t t")
 		b.is(test.claim, b.events(id), "2 resent")
 	}
 }
