@@ -140,7 +140,7 @@ func TestBadInputIsRefusedAlikeInGoAndSQL(t *testing.T) {
 
 	// The list is whole: every code that the schema or the package can give is there.
 	codes := list[string](b, `SELECT DISTINCT m[1] FROM pg_proc, regexp_matches(prosrc, 'code := ''([a-z_]+)''', 'g') m
-		WHERE pronamespace = 'outbox'::regnamespace AND proname IN ('refusal', 'key_of', 'prepare', 'supersede', 'enqueue', 'record', 'insert_intent', 'admit', 'canonical_fault')`)
+		WHERE pronamespace = 'outbox'::regnamespace AND proname IN ('refusal', 'key_of', 'prepare', 'supersede', 'generation_of', 'enqueue', 'record', 'admit', 'canonical_fault')`)
 	if len(codes) < 20 {
 		t.Errorf("only %d codes found in the functions: %v", len(codes), codes)
 	}

@@ -1,6 +1,9 @@
 -- +goose Up
 -- The one door, for every language: outbox.enqueue. It prepares (rules, canonical
 -- payload, key) and then records; outbox.enqueue_many does the same for thousands.
+--
+-- The functions for callers turn sequential scans off: a session keeps its plans, and one
+-- that was made while a table was small would read all of it long after it has grown.
 
 CREATE TYPE outbox.request AS (
     tenant       text,
@@ -25,14 +28,17 @@ CREATE TYPE outbox.prepared AS (
     code           text,
     path           text,
     hint           text,
-    catalog_id     int,
     parent_id      bigint,
     compensates_id bigint,
+    window_length  interval,
+    catalog_id     int,
+    lane           int,
+    approval       boolean,
+    retired        boolean,
     scope          bytea,
     key            text,
-    payload        text,
     digest         bytea,
-    retired        boolean
+    payload        json
 );
 COMMENT ON TYPE outbox.prepared IS 'A request under the rules of its operation: refused with a code, or ready to be recorded.';
 
@@ -54,36 +60,50 @@ CREATE TYPE outbox.answer AS (
 );
 COMMENT ON TYPE outbox.answer IS 'accepted, busy, in_flight, settled, conflict, expired, refused; not_found from outbox.status. code, path and hint say what is wrong or what to do; differs names the fields of a conflict as JSON Pointers.';
 
+-- What runs for every intent is in plpgsql, whose plans a session keeps: a function in SQL
+-- that cannot be inlined is planned anew for every statement.
+
 -- +goose StatementBegin
 CREATE FUNCTION outbox.base32hex(hash bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-    digits CONSTANT text := '0123456789abcdefghijklmnopqrstuv';
-    five bigint;
-    out_text text := '';
+    eight bigint; -- digits, a byte each
+    digits bytea := '';
 BEGIN
-    FOR i IN 0..3 LOOP
-        five := ('x' || encode(substr(hash, i * 5 + 1, 5), 'hex'))::bit(40)::bigint;
-        out_text := out_text
-            || substr(digits, (five >> 35)::int + 1, 1)         || substr(digits, (five >> 30 & 31)::int + 1, 1)
-            || substr(digits, (five >> 25 & 31)::int + 1, 1) || substr(digits, (five >> 20 & 31)::int + 1, 1)
-            || substr(digits, (five >> 15 & 31)::int + 1, 1) || substr(digits, (five >> 10 & 31)::int + 1, 1)
-            || substr(digits, (five >> 5 & 31)::int + 1, 1)  || substr(digits, (five & 31)::int + 1, 1);
+    FOR i IN 0..15 BY 5 LOOP
+        -- Forty bits are halved three times, each half moved to its place.
+        eight := (get_byte(hash, i)::bigint << 32) | (get_byte(hash, i + 1)::bigint << 24) | (get_byte(hash, i + 2)::bigint << 16)
+               | (get_byte(hash, i + 3)::bigint << 8) | get_byte(hash, i + 4);
+        eight := ((eight & x'FFFFF00000'::bigint) << 12)        | (eight & x'FFFFF'::bigint);
+        eight := ((eight & x'000FFC00000FFC00'::bigint) << 6)   | (eight & x'000003FF000003FF'::bigint);
+        eight := ((eight & x'03E003E003E003E0'::bigint) << 3)   | (eight & x'001F001F001F001F'::bigint);
+        -- '0' and up; from ten on, which adding 22 carries to the sixth bit, 39 more: 'a' and up.
+        digits := digits || int8send(eight + x'3030303030303030'::bigint
+            + ((eight + x'1616161616161616'::bigint & x'2020202020202020'::bigint) >> 5) * 39);
     END LOOP;
-    RETURN out_text;
+    RETURN convert_from(digits, 'UTF8');
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.base32hex IS 'The first 160 bits in 32 characters of [0-9a-v].';
 
-CREATE FUNCTION outbox.part(value text) RETURNS bytea
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN int4send(octet_length(value)) || convert_to(value, 'UTF8');
-COMMENT ON FUNCTION outbox.part IS 'A part of what a reference hashes: its length in four bytes, then its UTF-8.';
+-- +goose StatementBegin
+CREATE FUNCTION outbox.scope_of(ledger text, tenant text, name text, key text) RETURNS bytea
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN int4send(octet_length(ledger)) || convert_to(ledger, 'UTF8') || int4send(octet_length(tenant)) || convert_to(tenant, 'UTF8')
+        || int4send(octet_length(name)) || convert_to(name, 'UTF8') || int4send(octet_length(key)) || convert_to(key, 'UTF8');
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION outbox.scope_of IS 'The bytes that name a key in a ledger: four parts, each after its length in four bytes. name is the operation''s, with its version where the catalog separates them.';
 
+-- +goose StatementBegin
 CREATE FUNCTION outbox.reference(scope bytea, generation int) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN outbox.base32hex(sha256(scope || outbox.part(generation::text)));
-COMMENT ON FUNCTION outbox.reference IS 'What the provider is given as our key. scope: the parts ledger id, tenant, operation name (with its version where the catalog separates them) and key.';
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+    RETURN outbox.base32hex(sha256(scope || int4send(length(generation::text)) || convert_to(generation::text, 'UTF8')));
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION outbox.reference IS 'What the provider is given as our key: the hash of a scope and a generation, its fifth part.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.differences(a json, b json, at text DEFAULT '') RETURNS text[]
@@ -155,22 +175,22 @@ END $$;
 COMMENT ON FUNCTION outbox.refusal IS 'What is wrong with a request whatever its operation; all null when nothing is.';
 
 -- +goose StatementBegin
-CREATE FUNCTION outbox.key_of(c outbox.catalog, r outbox.request, doc json, digest bytea,
+CREATE FUNCTION outbox.key_of(operation text, rule outbox.key_rule, fields text[], by_subject boolean,
+                              operation_id text, subject text, caller text, doc json, digest bytea,
                               OUT key text, OUT code text, OUT path text, OUT hint text)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     field text;
     value json;
 BEGIN
-    IF c.key_rule <> 'operation_id' AND r.operation_id IS NOT NULL THEN
+    IF rule <> 'operation_id' AND operation_id IS NOT NULL THEN
         code := 'operation_id_not_used';
-        hint := format('The catalog decides the key of %s by %s; leave the operation id out.', c.operation, c.key_rule);
+        hint := format('The catalog decides the key of %s by %s; leave the operation id out.', operation, rule);
         RETURN;
     END IF;
-    CASE c.key_rule
+    CASE rule
         WHEN 'business' THEN
-            key := '';
-            FOREACH field IN ARRAY c.key_fields LOOP
+            FOREACH field IN ARRAY fields LOOP
                 value := doc #> field::text[];
                 IF value IS NULL OR json_typeof(value) NOT IN ('string', 'number') OR value::text = '""' THEN
                     key := NULL;
@@ -179,56 +199,52 @@ BEGIN
                     hint := 'This field forms the key: give a non-empty string or a number.';
                     RETURN;
                 END IF;
-                key := key || CASE WHEN key = '' THEN '[' ELSE ',' END || value::text;
+                key := coalesce(key || ',', '[') || value::text;
             END LOOP;
             key := key || ']';
         WHEN 'operation_id' THEN
-            IF r.operation_id IS NULL THEN
+            IF operation_id IS NULL THEN
                 code := 'operation_id_required';
                 hint := 'Create an id (a UUIDv7), store it, and give it with every attempt.';
                 RETURN;
             END IF;
-            key := to_json(r.operation_id);
+            key := to_json(operation_id);
         WHEN 'arguments' THEN
-            IF coalesce(r.principal[1], '') = '' THEN
+            IF caller IS NULL OR caller = '' THEN
                 code := 'principal_required';
                 hint := 'The key is decided by caller and arguments: name the caller as the first principal.';
                 RETURN;
             END IF;
-            key := format('{"arguments":"%s","caller":%s}', encode(digest, 'hex'), to_json(r.principal[1]));
+            key := format('{"arguments":"%s","caller":%s}', encode(digest, 'hex'), to_json(caller));
     END CASE;
-    IF c.key_subject THEN
-        IF coalesce(r.subject, '') = '' THEN
+    IF by_subject THEN
+        IF subject IS NULL OR subject = '' THEN
             key := NULL;
             code := 'subject_required';
-            hint := format('Keys of %s are per subject: give one.', c.operation);
+            hint := format('Keys of %s are per subject: give one.', operation);
             RETURN;
         END IF;
-        key := format('{"key":%s,"subject":%s}', key, to_json(r.subject));
+        key := format('{"key":%s,"subject":%s}', key, to_json(subject));
     END IF;
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.key_of IS 'The key, as the operation''s rule decides it, in canonical JSON.';
-
-CREATE FUNCTION outbox.scope_of(c outbox.catalog, tenant text, key text) RETURNS bytea
-LANGUAGE sql STABLE
-RETURN outbox.part((SELECT id::text FROM outbox.ledger)) || outbox.part(tenant)
-    || outbox.part(CASE WHEN c.key_version THEN c.operation ELSE c.name END) || outbox.part(key);
-COMMENT ON FUNCTION outbox.scope_of IS 'The bytes that name a key in this ledger; hashed with a generation they give the reference.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.prepare(r outbox.request, follow_on text DEFAULT NULL) RETURNS outbox.prepared
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     p outbox.prepared := outbox.refusal(r);
-    c outbox.catalog;
-    doc json;
+    c record;
+    k record;
+    canonical text := r.payload;
 BEGIN
     IF p.code IS NOT NULL THEN
         RETURN p;
     END IF;
 
-    SELECT * INTO c FROM outbox.catalog k WHERE k.operation = r.operation ORDER BY k.revision DESC LIMIT 1;
+    SELECT o.*, (SELECT l.id::text FROM outbox.ledger l) AS ledger INTO c
+    FROM outbox.catalog o WHERE o.operation = r.operation ORDER BY o.revision DESC; -- INTO takes the first
     IF NOT FOUND THEN
         p.code := 'operation_unknown';
         p.hint := CASE WHEN r.operation ~ '\.v[0-9]+$' THEN format('%s is not offered: see outbox-worker catalog show.', r.operation)
@@ -236,6 +252,8 @@ BEGIN
         RETURN p;
     END IF;
     p.catalog_id := c.id;
+    p.lane := c.lane;
+    p.approval := c.approval;
     p.retired := c.retired;
 
     IF r.parent IS NOT NULL THEN
@@ -256,17 +274,18 @@ BEGIN
     END IF;
 
     -- A caller that gives the digest has canonicalised already (the Go package does).
-    IF r.digest IS NULL THEN
-        SELECT a.canonical, a.code, a.path INTO p.payload, p.code, p.path FROM outbox.admit(r.payload, c.max_payload) a;
-    ELSIF octet_length(r.payload) > c.max_payload THEN
+    p.digest := r.digest;
+    IF p.digest IS NULL THEN
+        SELECT a.canonical, a.code, a.path INTO canonical, p.code, p.path FROM outbox.admit(r.payload, c.max_payload) a;
+    ELSIF octet_length(canonical) > c.max_payload THEN
         p.code := 'too_large'; p.path := '';
-    ELSIF r.digest <> outbox.digest(r.payload) THEN
+    ELSIF p.digest <> sha256(convert_to(canonical, 'UTF8')) THEN
         p.code := 'digest_mismatch';
-    ELSE
+    END IF;
+    IF p.code IS NULL THEN
         BEGIN
-            doc := r.payload;
-            p.payload := r.payload;
-            IF json_typeof(doc) <> 'object' THEN
+            p.payload := canonical;
+            IF json_typeof(p.payload) <> 'object' THEN
                 p.code := 'not_an_object'; p.path := '';
             END IF;
         EXCEPTION WHEN invalid_text_representation OR statement_too_complex THEN
@@ -281,34 +300,36 @@ BEGIN
             ELSE 'The payload must be a JSON object that RFC 8785 can express.' END;
         RETURN p;
     END IF;
-    p.digest := r.digest;
     IF c.defaults IS NOT NULL THEN
-        p.payload := outbox.fill(p.payload, c.defaults);
+        canonical := outbox.fill(canonical, c.defaults);
+        p.payload := canonical;
         p.digest := NULL;
     END IF;
-    p.digest := coalesce(p.digest, outbox.digest(p.payload));
+    IF p.digest IS NULL THEN
+        p.digest := outbox.digest(canonical);
+    END IF;
 
     IF follow_on IS NOT NULL THEN
         p.key := format('{"follow_on":%s,"parent":"%s"}', to_json(follow_on), r.parent);
-    ELSE
+    ELSIF r.supersedes IS NOT NULL THEN
         -- A follow-on that was refused for good is superseded under the key it had.
-        IF r.supersedes IS NOT NULL THEN
-            SELECT i.key INTO p.key FROM outbox.intents i
-            WHERE i.reference = r.supersedes AND i.tenant = r.tenant AND i.key LIKE '{"follow_on":%';
-        END IF;
-        IF p.key IS NULL THEN
-            SELECT k.key, k.code, k.path, k.hint INTO p.key, p.code, p.path, p.hint
-            FROM outbox.key_of(c, r, p.payload::json, p.digest) k;
-            IF p.code IS NOT NULL THEN
-                RETURN p;
-            END IF;
-        END IF;
+        SELECT i.key INTO p.key FROM outbox.intents i
+        WHERE i.reference = r.supersedes AND i.tenant = r.tenant AND i.key LIKE '{"follow_on":%';
     END IF;
-    p.scope := outbox.scope_of(c, r.tenant, p.key);
+    IF p.key IS NULL THEN
+        k := outbox.key_of(r.operation, c.key_rule, c.key_fields, c.key_subject, r.operation_id, r.subject, r.principal[1], p.payload, p.digest);
+        IF k.code IS NOT NULL THEN
+            p.code := k.code; p.path := k.path; p.hint := k.hint;
+            RETURN p;
+        END IF;
+        p.key := k.key;
+        p.window_length := c.window_length;
+    END IF;
+    p.scope := outbox.scope_of(c.ledger, r.tenant, CASE WHEN c.key_version THEN c.operation ELSE c.name END, p.key);
     RETURN p;
 END $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION outbox.prepare IS 'A request under its operation''s rules: defaults filled in, canonical payload, digest, key and scope; or a refusal.';
+COMMENT ON FUNCTION outbox.prepare IS 'A request under its operation''s rules: defaults filled in, canonical payload, digest, key and scope; or a refusal. window_length is that of a key by arguments.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.refused(code text, path text, hint text) RETURNS outbox.answer
@@ -371,7 +392,7 @@ BEGIN
         a.code := 'payload_differs';
         a.hint := CASE WHEN a.operation = r.operation THEN 'This key is taken by an intent with another payload; nothing was recorded.'
             ELSE format('This key is taken by an intent of %s with another payload; nothing was recorded.', a.operation) END;
-        a.differs := CASE WHEN i.payload IS NOT NULL THEN outbox.differences(i.payload, p.payload::json) END;
+        a.differs := CASE WHEN i.payload IS NOT NULL THEN outbox.differences(i.payload, p.payload) END;
         a.provider_id := NULL; a.result := NULL; a.reason := NULL;
     END IF;
     INSERT INTO outbox.repeats (intent_id, answer, principal) VALUES (i.id, a.answer, r.principal);
@@ -379,44 +400,6 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.repeat_of IS 'The answer to somebody who asks again, recorded in repeats.';
-
--- +goose StatementBegin
-CREATE FUNCTION outbox.insert_intent(r outbox.request, p outbox.prepared, generation int, supersedes_id bigint) RETURNS outbox.answer
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    a outbox.answer;
-    c record;
-    new_id bigint;
-BEGIN
-    a.reference := outbox.reference(p.scope, insert_intent.generation);
-    a.created_at := clock_timestamp();
-    INSERT INTO outbox.intents (created_at, parent_id, supersedes_id, compensates_id, not_before, deadline, catalog_id, generation,
-        priority, digest_version, tenant, reference, digest, key, subject, task, trace, principal, payload)
-    VALUES (a.created_at, p.parent_id, insert_intent.supersedes_id, p.compensates_id, r.not_before, r.deadline, p.catalog_id, insert_intent.generation,
-        coalesce(r.priority, 0), 1, r.tenant, a.reference, p.digest, p.key, r.subject, r.task, r.trace, r.principal, p.payload::json)
-    ON CONFLICT ON CONSTRAINT intents_reference_key DO NOTHING
-    RETURNING id INTO new_id;
-    IF new_id IS NULL THEN
-        RETURN NULL;
-    END IF;
-
-    SELECT k.lane, k.approval, l.asleep INTO c
-    FROM outbox.catalog k JOIN outbox.lanes l ON l.id = k.lane WHERE k.id = p.catalog_id;
-    a.answer := 'accepted';
-    a.operation := r.operation;
-    a.attempt := 0;
-    a.state := CASE WHEN c.approval THEN 'awaiting_approval' ELSE 'accepted' END;
-    INSERT INTO outbox.outbox (intent_id, next_at, deadline, lane, catalog_id, state, phase, rank, tenant)
-    VALUES (new_id, coalesce(r.not_before, a.created_at), r.deadline, c.lane, p.catalog_id, a.state,
-        CASE WHEN c.approval THEN 'parked' ELSE 'due' END::outbox.phase, -coalesce(r.priority, 0), r.tenant);
-    -- NOTIFY takes a global lock at commit, so only while somebody sleeps.
-    IF c.asleep AND NOT c.approval THEN
-        PERFORM pg_notify('outbox_due', c.lane::text);
-    END IF;
-    RETURN a;
-END $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION outbox.insert_intent IS 'Writes the intent and its outbox row; null when that generation of the key exists.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.supersede(r outbox.request, p outbox.prepared, latest int, acts boolean, OUT supersedes_id bigint, OUT code text, OUT hint text)
@@ -459,82 +442,136 @@ END $$;
 COMMENT ON FUNCTION outbox.supersede IS 'Decides whether a new generation may replace the one named. acts, under the head''s lock: and closes an exhausted one, so that nobody can replay it.';
 
 -- +goose StatementBegin
+CREATE FUNCTION outbox.generation_of(r outbox.request, p outbox.prepared, OUT generation int, OUT supersedes_id bigint, OUT code text, OUT hint text)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    head outbox.heads;
+    latest outbox.answer;
+    decided record;
+BEGIN
+    -- A refusal leaves nothing behind and holds nobody up, so it is looked for first.
+    IF r.supersedes IS NOT NULL THEN
+        SELECT * INTO head FROM outbox.heads h WHERE h.scope = sha256(p.scope);
+        decided := outbox.supersede(r, p, coalesce(head.generation, 1), false);
+        IF decided.code IS NOT NULL THEN
+            code := decided.code; hint := decided.hint;
+            RETURN;
+        END IF;
+    END IF;
+
+    -- Who decides holds the head until commit.
+    INSERT INTO outbox.heads AS h (started_at, generation, scope) VALUES (clock_timestamp(), 1, sha256(p.scope))
+    ON CONFLICT ON CONSTRAINT heads_pkey DO UPDATE SET generation = h.generation
+    RETURNING * INTO head;
+    generation := head.generation;
+
+    IF r.supersedes IS NOT NULL THEN
+        decided := outbox.supersede(r, p, head.generation, true);
+        supersedes_id := decided.supersedes_id; code := decided.code; hint := decided.hint;
+        IF supersedes_id IS NOT NULL THEN
+            generation := generation + 1;
+        END IF;
+        RETURN;
+    END IF;
+
+    -- The window slides from the generation's first intent, and a new one opens only when
+    -- the last is settled as well: never while it is open, unknown or in review.
+    IF clock_timestamp() >= head.started_at + p.window_length THEN
+        latest := outbox.answer_of(r.tenant, outbox.reference(p.scope, head.generation));
+        IF latest.settled_at IS NOT NULL
+           AND NOT EXISTS (SELECT FROM outbox.outbox o JOIN outbox.intents i ON i.id = o.intent_id
+                           WHERE i.reference = latest.reference AND o.review_since IS NOT NULL) THEN
+            generation := generation + 1;
+        END IF;
+    END IF;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION outbox.generation_of IS 'Locks the head of a key that can have several generations and decides which one a request is for; or refuses.';
+
+-- +goose StatementBegin
 CREATE FUNCTION outbox.record(r outbox.request, p outbox.prepared) RETURNS outbox.answer
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     a outbox.answer;
-    head outbox.heads;
-    latest outbox.answer;
-    decided record;
-    by_window boolean;
-    replaced bigint;
+    g record;
+    several boolean := p.window_length IS NOT NULL OR r.supersedes IS NOT NULL;
+    gen int := 1;
+    supersedes_id bigint;
+    reference text;
+    recorded_at timestamptz;
+    intent_id bigint;
+    asleep boolean;
 BEGIN
     IF p.retired THEN
-        -- It still answers for what it has. What would be new is undone.
-        BEGIN
-            p.retired := false;
-            a := outbox.record(r, p);
-            IF a.answer <> 'accepted' THEN
-                RETURN a;
+        RETURN outbox.record_retired(r, p);
+    END IF;
+    IF several THEN
+        g := outbox.generation_of(r, p);
+        IF g.code IS NOT NULL THEN
+            RETURN outbox.refused(g.code, NULL, g.hint);
+        END IF;
+        gen := g.generation; supersedes_id := g.supersedes_id;
+    END IF;
+
+    reference := outbox.reference(p.scope, gen);
+    recorded_at := clock_timestamp();
+    INSERT INTO outbox.intents AS i (created_at, parent_id, supersedes_id, compensates_id, not_before, deadline, catalog_id, generation,
+        priority, digest_version, tenant, reference, digest, key, subject, task, trace, principal, payload)
+    VALUES (recorded_at, p.parent_id, supersedes_id, p.compensates_id, r.not_before, r.deadline, p.catalog_id, gen,
+        coalesce(r.priority, 0), 1, r.tenant, reference, p.digest, p.key, r.subject, r.task, r.trace, r.principal, p.payload)
+    ON CONFLICT ON CONSTRAINT intents_reference_key DO NOTHING
+    RETURNING i.id INTO intent_id;
+    IF intent_id IS NULL THEN
+        IF NOT several THEN
+            SELECT h.generation INTO gen FROM outbox.heads h WHERE h.scope = sha256(p.scope);
+            IF gen > 1 THEN
+                reference := outbox.reference(p.scope, gen);
             END IF;
-            RAISE SQLSTATE 'OBRET';
-        EXCEPTION WHEN SQLSTATE 'OBRET' THEN
-            RETURN outbox.refused('operation_retired', NULL, format('%s takes nothing new: see outbox-worker catalog show.', r.operation));
-        END;
-    END IF;
-
-    by_window := p.key LIKE '{"arguments":%' OR p.key LIKE '{"key":{"arguments":%';
-    IF NOT by_window AND r.supersedes IS NULL THEN
-        a := outbox.insert_intent(r, p, 1, NULL);
-        IF a.answer IS NOT NULL THEN
-            RETURN a;
         END IF;
-        SELECT * INTO head FROM outbox.heads h WHERE h.scope = sha256(p.scope);
-        RETURN outbox.repeat_of(outbox.reference(p.scope, coalesce(head.generation, 1)), r, p);
+        RETURN outbox.repeat_of(reference, r, p);
     END IF;
 
-    -- A refusal leaves nothing behind and holds nobody up, so it is looked for first.
-    IF r.supersedes IS NOT NULL THEN
-        SELECT * INTO head FROM outbox.heads h WHERE h.scope = sha256(p.scope);
-        SELECT * INTO decided FROM outbox.supersede(r, p, coalesce(head.generation, 1), false);
-        IF decided.code IS NOT NULL THEN
-            RETURN outbox.refused(decided.code, NULL, decided.hint);
-        END IF;
+    INSERT INTO outbox.outbox (intent_id, next_at, deadline, lane, catalog_id, state, phase, rank, tenant)
+    VALUES (intent_id, coalesce(r.not_before, recorded_at), r.deadline, p.lane, p.catalog_id,
+        CASE WHEN p.approval THEN 'awaiting_approval' ELSE 'accepted' END::outbox.state,
+        CASE WHEN p.approval THEN 'parked' ELSE 'due' END::outbox.phase, -coalesce(r.priority, 0), r.tenant)
+    RETURNING (SELECT l.asleep FROM outbox.lanes l WHERE l.id = p.lane) INTO asleep;
+    IF several THEN
+        UPDATE outbox.heads h SET generation = gen, started_at = recorded_at WHERE h.scope = sha256(p.scope);
+    END IF;
+    -- NOTIFY takes a global lock at commit, so only while somebody sleeps.
+    IF asleep AND NOT p.approval THEN
+        PERFORM pg_notify('outbox_due', p.lane::text);
     END IF;
 
-    -- Several generations: who decides holds the head until commit.
-    INSERT INTO outbox.heads AS h (started_at, generation, scope) VALUES (clock_timestamp(), 1, sha256(p.scope))
-    ON CONFLICT ON CONSTRAINT heads_pkey DO UPDATE SET generation = h.generation
-    RETURNING * INTO head;
-
-    IF r.supersedes IS NOT NULL THEN
-        SELECT * INTO decided FROM outbox.supersede(r, p, head.generation, true);
-        IF decided.code IS NOT NULL THEN
-            RETURN outbox.refused(decided.code, NULL, decided.hint);
-        END IF;
-        replaced := decided.supersedes_id;
-        head.generation := head.generation + CASE WHEN replaced IS NULL THEN 0 ELSE 1 END;
-    ELSE
-        -- The window slides from the generation's first intent, and a new one opens
-        -- only when the last is settled as well: never while it is open, unknown or in review.
-        latest := outbox.answer_of(r.tenant, outbox.reference(p.scope, head.generation));
-        IF latest.settled_at IS NOT NULL
-           AND clock_timestamp() >= head.started_at + (SELECT c.window_length FROM outbox.catalog c WHERE c.id = p.catalog_id)
-           AND NOT EXISTS (SELECT FROM outbox.outbox o JOIN outbox.intents i ON i.id = o.intent_id
-                           WHERE i.reference = latest.reference AND o.review_since IS NOT NULL) THEN
-            head.generation := head.generation + 1;
-        END IF;
-    END IF;
-
-    a := outbox.insert_intent(r, p, head.generation, replaced);
-    IF a.answer IS NULL THEN
-        RETURN outbox.repeat_of(outbox.reference(p.scope, head.generation), r, p);
-    END IF;
-    UPDATE outbox.heads h SET generation = head.generation, started_at = a.created_at WHERE h.scope = head.scope;
+    a.answer := 'accepted';
+    a.reference := reference;
+    a.state := CASE WHEN p.approval THEN 'awaiting_approval' ELSE 'accepted' END;
+    a.operation := r.operation;
+    a.attempt := 0;
+    a.created_at := recorded_at;
     RETURN a;
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.record IS 'Records a prepared request, or answers for the intent that has its key.';
+
+-- +goose StatementBegin
+CREATE FUNCTION outbox.record_retired(r outbox.request, p outbox.prepared) RETURNS outbox.answer
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    a outbox.answer;
+BEGIN
+    p.retired := false;
+    a := outbox.record(r, p);
+    IF a.answer = 'accepted' THEN
+        RAISE SQLSTATE 'OBRET';
+    END IF;
+    RETURN a;
+EXCEPTION WHEN SQLSTATE 'OBRET' THEN
+    RETURN outbox.refused('operation_retired', NULL, format('%s takes nothing new: see outbox-worker catalog show.', r.operation));
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION outbox.record_retired IS 'A retired operation answers for what it has; what would be new is undone and refused.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.enqueue(
@@ -544,7 +581,7 @@ CREATE FUNCTION outbox.enqueue(
     not_before timestamptz DEFAULT NULL, deadline timestamptz DEFAULT NULL, priority int DEFAULT 0,
     trace text DEFAULT NULL, digest bytea DEFAULT NULL, nowait boolean DEFAULT false
 ) RETURNS outbox.answer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     r outbox.request := ROW(tenant, operation, payload, operation_id, subject, principal, task, parent, supersedes, compensates,
                             not_before, deadline, priority, trace, digest);
@@ -594,7 +631,7 @@ COMMENT ON FUNCTION outbox.prepare_element IS 'One element of a bulk as a reques
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.enqueue_many(requests json) RETURNS SETOF outbox.answer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     item record;
     a outbox.answer;
@@ -618,14 +655,18 @@ END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.enqueue_many IS 'outbox.enqueue for an array of requests (objects with its parameters, nowait apart), one answer each, in their order.';
 
+-- +goose StatementBegin
 CREATE FUNCTION outbox.status(tenant text, reference text) RETURNS outbox.answer
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-RETURN outbox.answer_of(tenant, reference);
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    RETURN outbox.answer_of(tenant, reference);
+END $$;
+-- +goose StatementEnd
 COMMENT ON FUNCTION outbox.status IS 'What became of a reference of this tenant: in_flight, settled, expired or not_found.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.enqueue_follow_on(parent_id bigint, name text, operation text, payload text, digest bytea) RETURNS outbox.answer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     i outbox.intents;
     r outbox.request;
@@ -658,7 +699,7 @@ END $$;
 COMMENT ON FUNCTION outbox.enqueue_follow_on IS 'Records a follow-on of a succeeded intent under the key (parent reference, name); for the worker.';
 
 -- +goose Down
-DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.prepare_element, outbox.enqueue, outbox.record, outbox.supersede,
-    outbox.insert_intent, outbox.repeat_of, outbox.answer_of, outbox.refused, outbox.prepare, outbox.scope_of, outbox.key_of,
-    outbox.refusal, outbox.differences, outbox.reference, outbox.part, outbox.base32hex;
+DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.prepare_element, outbox.enqueue, outbox.record_retired, outbox.record,
+    outbox.generation_of, outbox.supersede, outbox.repeat_of, outbox.answer_of, outbox.refused, outbox.prepare, outbox.scope_of, outbox.key_of,
+    outbox.refusal, outbox.differences, outbox.reference, outbox.base32hex;
 DROP TYPE outbox.answer, outbox.prepared, outbox.request;
