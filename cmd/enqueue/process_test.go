@@ -24,7 +24,7 @@ import (
 )
 
 // limit bounds what should take milliseconds.
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 // process is enqueue, running.
 type process struct {

@@ -3,7 +3,8 @@
 -- payload, key) and then records; outbox.enqueue_many does the same for thousands.
 --
 -- The functions for callers turn sequential scans off: a session keeps its plans, and one
--- that was made while a table was small would read all of it long after it has grown.
+-- that was made while a table was small would read all of it long after it has grown. The
+-- price that makes a scan unattractive would set off JIT compilation, so that is off too.
 
 CREATE TYPE outbox.request AS (
     tenant       text,
@@ -581,7 +582,7 @@ CREATE FUNCTION outbox.enqueue(
     not_before timestamptz DEFAULT NULL, deadline timestamptz DEFAULT NULL, priority int DEFAULT 0,
     trace text DEFAULT NULL, digest bytea DEFAULT NULL, nowait boolean DEFAULT false
 ) RETURNS outbox.answer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     r outbox.request := ROW(tenant, operation, payload, operation_id, subject, principal, task, parent, supersedes, compensates,
                             not_before, deadline, priority, trace, digest);
@@ -631,7 +632,7 @@ COMMENT ON FUNCTION outbox.prepare_element IS 'One element of a bulk as a reques
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.enqueue_many(requests json) RETURNS SETOF outbox.answer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     item record;
     a outbox.answer;
@@ -657,7 +658,7 @@ COMMENT ON FUNCTION outbox.enqueue_many IS 'outbox.enqueue for an array of reque
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.status(tenant text, reference text) RETURNS outbox.answer
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 BEGIN
     RETURN outbox.answer_of(tenant, reference);
 END $$;
@@ -666,7 +667,7 @@ COMMENT ON FUNCTION outbox.status IS 'What became of a reference of this tenant:
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.enqueue_follow_on(parent_id bigint, name text, operation text, payload text, digest bytea) RETURNS outbox.answer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     i outbox.intents;
     r outbox.request;
