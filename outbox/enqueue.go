@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,7 +30,7 @@ const answerColumns = `a.answer, coalesce(a.reference, ''), coalesce(a.state::te
 
 const enqueueSQL = `-- name: enqueue
 SELECT ` + answerColumns + `
-FROM outbox.enqueue($1::text, $2::text, $3::text, $4::text, $5::text, nullif(array(SELECT json_array_elements_text($6::text::json)), '{}'),
+FROM outbox.enqueue($1::text, $2::text, $3::text, $4::text, $5::text, $6::text::text[],
 	$7::text, $8::text, $9::text, $10::text, $11::timestamptz, $12::timestamptz, $13::int, $14::text, $15::bytea, $16::boolean) a`
 
 const enqueueManySQL = `-- name: enqueue_many
@@ -168,15 +169,28 @@ func (in Intent) request(p prepared) request {
 
 // arguments are enqueueSQL's, as types that every Postgres driver knows.
 func (in Intent) arguments(p prepared) []any {
-	principal, _ := json.Marshal(in.Principal) // strings cannot fail
-	if in.Principal == nil {
-		principal = []byte("[]")
-	}
 	return []any{
-		in.Tenant, in.Operation, p.payload, orNull(in.OperationID), orNull(in.Subject), string(principal),
+		in.Tenant, in.Operation, p.payload, orNull(in.OperationID), orNull(in.Subject), arrayLiteral(in.Principal),
 		orNull(in.Task), orNull(in.Parent), orNull(in.Supersedes), orNull(in.Compensates),
 		timeOrNull(in.NotBefore), timeOrNull(in.Deadline), in.Priority, orNull(in.Trace), p.digest, in.NoWait,
 	}
+}
+
+var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// arrayLiteral is a text[] as Postgres reads it; nil when there is nothing in it.
+func arrayLiteral(list []string) *string {
+	if len(list) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	for i, s := range list {
+		b.WriteString([]string{`{"`, `","`}[min(i, 1)])
+		b.WriteString(quoted.Replace(s))
+	}
+	b.WriteString(`"}`)
+	s := b.String()
+	return &s
 }
 
 func orNull(s string) *string {

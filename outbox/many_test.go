@@ -106,36 +106,127 @@ func TestABulkAnswersEachInOrder(t *testing.T) {
 	}
 }
 
-func TestOneAndManyRecordTheSame(t *testing.T) {
+// There is a short way for what is plain and a long one for everything else, and nobody can
+// tell by the rows which one it was.
+func TestEveryWayRecordsTheSame(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	at := time.Date(2031, 2, 3, 4, 5, 6, 789000, time.UTC)
-	parent := b.accept(charge("parent", 1))
-	b.settle(parent, outbox.Succeeded)
-	in := outbox.Intent{
-		Operation: "ask.v1", Payload: raw(`{"b": [1, "é"], "a": 2.50}`), Subject: "s", Principal: []string{"p", "q"}, Task: "t",
-		NotBefore: at, Deadline: at.Add(time.Second), Priority: 100, Trace: "tr",
-	}
 	record := map[string]func(in outbox.Intent) outbox.Answer{
-		"one":  b.enqueue,
-		"many": func(in outbox.Intent) outbox.Answer { return b.enqueueMany(b.app, []outbox.Intent{in})[0] },
-		"SQL":  b.sqlEnqueue,
+		"one":    b.enqueue,
+		"many":   func(in outbox.Intent) outbox.Answer { return b.enqueueMany(b.app, []outbox.Intent{in})[0] },
+		"SQL":    b.sqlEnqueue,
+		"nowait": func(in outbox.Intent) outbox.Answer { in.NoWait = true; return b.enqueue(in) },
 		"database/sql": func(in outbox.Intent) outbox.Answer {
 			a, err := outbox.EnqueueSQL(b.ctx, stdlibDB(b), in)
 			b.must(err)
 			return a
 		},
 	}
-	for by, enqueue := range record {
-		in.Tenant = by
-		if a := enqueue(in); a.Kind != outbox.AnswerAccepted {
-			t.Fatalf("%s: %+v", by, a)
+	full := outbox.Intent{
+		Subject: "s", Principal: []string{"p", `q "\{,}' NULL`, "", "NULL", "\n"}, Task: "t", NotBefore: at, Deadline: at.Add(time.Second), Priority: 100, Trace: "tr",
+	}
+	for _, base := range []outbox.Intent{{}, full} {
+		for _, x := range []struct {
+			operation, id, payload string
+		}{
+			{"charge.v1", "", `{"b": [1, "é"], "order": "1\u00e9\"", "a": 2.50}`},
+			{"charge.v2", "", `{"order": 17.0}`},
+			{"book.v1", "", `{"order": "1"}`},
+			{"pay.v1", "", `{"order": "1"}`},
+			{"bill.v1", "", `{"order": "1", "options": {}}`},
+			{"transfer.v1", "", `{"from": {"iban": "DE1"}, "we\"ird name,}": "a", "number": 2}`},
+			{"mail.v1", `id "1" é`, `{}`},
+			{"ask.v1", "", `{"order": "1"}`},
+		} {
+			in := base
+			in.Operation, in.OperationID, in.Payload = x.operation, x.id, raw("%s", x.payload)
+			if x.operation == "ask.v1" {
+				in.Subject, in.Principal = "s", []string{"p", "q"}
+			}
+			var answers []outbox.Answer
+			for by, enqueue := range record {
+				in.Tenant = by
+				a := enqueue(in)
+				if want := b.reference(in, b.keyOf(a.Reference), 1); x.operation != "book.v1" && a.Reference != want {
+					t.Errorf("%s, %s: reference %s, want %s", x.operation, by, a.Reference, want)
+				}
+				a.Reference, a.CreatedAt = "", time.Time{}
+				answers = append(answers, a)
+			}
+			for _, a := range answers {
+				if a.Kind != outbox.AnswerAccepted || !reflect.DeepEqual(a, answers[0]) {
+					t.Errorf("%s: %+v and %+v", x.operation, a, answers[0])
+				}
+			}
+			rows := list[string](b, `SELECT DISTINCT (to_jsonb(i) - '{id,tenant,reference,created_at}'::text[])::text || ' ' || i.payload::text
+				|| (to_jsonb(o) - CASE WHEN i.not_before IS NULL THEN '{intent_id,tenant,next_at}' ELSE '{intent_id,tenant}' END::text[])::text || (o.next_at = coalesce(i.not_before, i.created_at))
+				FROM outbox.intents i JOIN outbox.outbox o ON o.intent_id = i.id JOIN outbox.catalog c ON c.id = i.catalog_id WHERE c.operation = $1`, x.operation)
+			if n := query[int](b, "SELECT count(*) FROM outbox.outbox o JOIN outbox.catalog c ON c.id = o.catalog_id WHERE c.operation = $1", x.operation); len(rows) != 1 || n != len(record) {
+				t.Errorf("%s: %d kinds of %d rows:\n%s", x.operation, len(rows), n, strings.Join(rows, "\n"))
+			}
+		}
+		b.exec("SET session_replication_role = replica; DELETE FROM outbox.intents; DELETE FROM outbox.outbox; DELETE FROM outbox.heads; SET session_replication_role = DEFAULT")
+	}
+}
+
+func (b *testBundle) keyOf(reference string) string {
+	b.t.Helper()
+	return query[string](b, "SELECT key FROM outbox.intents WHERE reference = $1", reference)
+}
+
+// A releaser that sleeps is told of what is due, and only then: a notification takes a
+// lock at commit that all transactions want.
+func TestOnlyASleepingReleaserIsNotified(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	conn, err := b.owner.Acquire(b.ctx)
+	b.must(err)
+	defer conn.Release()
+	_, err = conn.Exec(b.ctx, "LISTEN outbox_due")
+	b.must(err)
+	lane := query[string](b, "SELECT id::text FROM outbox.lanes")
+	// told returns how often it was, up to a notification of the test's own.
+	told := func() (n int) {
+		b.t.Helper()
+		b.exec("SELECT pg_notify('outbox_due', 'end')")
+		for {
+			got, err := conn.Conn().WaitForNotification(b.ctx)
+			b.must(err)
+			if got.Payload == "end" {
+				return n
+			}
+			if got.Payload != lane {
+				t.Errorf("payload %q, want the lane %s", got.Payload, lane)
+			}
+			n++
 		}
 	}
-	rows := list[string](b, `SELECT DISTINCT (to_jsonb(i) - '{id,tenant,reference,created_at,key}'::text[])::text || ' ' || i.payload::text || replace(i.key, i.tenant, '')
-		|| (to_jsonb(o) - '{intent_id,tenant}'::text[])::text FROM outbox.intents i JOIN outbox.outbox o ON o.intent_id = i.id WHERE i.tenant <> 'acme'`)
-	if len(rows) != 1 || query[int](b, "SELECT count(*) FROM outbox.intents WHERE tenant <> 'acme'") != len(record) {
-		t.Errorf("%d kinds of rows:\n%s", len(rows), strings.Join(rows, "\n"))
+	enqueueAll := func(name string) {
+		b.accept(charge(name+" Go", 1))
+		b.sqlEnqueue(charge(name+" SQL", 1))
+		b.accept(search(name))
+		b.enqueueMany(b.app, []outbox.Intent{charge(name+" many", 1)})
+		b.enqueue(charge(name+" Go", 1)) // a repeat
+		in := charge(name, 1)
+		in.Operation = "pay.v1" // waits for approval
+		b.accept(in)
+		b.sqlEnqueue(outbox.Intent{Tenant: "acme", Operation: "pay.v1", Payload: raw(`{"order": "%s SQL"}`, name)})
+	}
+	enqueueAll("awake")
+	if n := told(); n != 0 {
+		t.Errorf("told %d times while awake", n)
+	}
+	b.exec("UPDATE outbox.lanes SET asleep = true")
+	enqueueAll("asleep")
+	if n := told(); n != 4 {
+		t.Errorf("told %d times of 4 that are due", n)
+	}
+	tx := b.begin()
+	b.enqueueIn(tx, charge("rolled back", 1))
+	b.must(tx.Rollback(b.ctx))
+	if n := told(); n != 0 {
+		t.Errorf("told %d times of what was rolled back", n)
 	}
 }
 

@@ -575,6 +575,72 @@ END $$;
 COMMENT ON FUNCTION outbox.record_retired IS 'A retired operation answers for what it has; what would be new is undone and refused.';
 
 -- +goose StatementBegin
+CREATE FUNCTION outbox.accept(
+    tenant text, operation text, payload text, operation_id text, subject text, principal text[], task text,
+    not_before timestamptz, deadline timestamptz, priority int, trace text, digest bytea
+) RETURNS outbox.answer
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    a outbox.answer;
+    c record;
+    doc json;
+    key text;
+    intent_id bigint;
+    asleep boolean;
+BEGIN
+    -- Few and large expressions, because each is set up anew in every transaction. The
+    -- limits are those of outbox.refusal.
+    IF (digest = sha256(convert_to(payload, 'UTF8')) AND tenant <> '' AND length(tenant) <= 255
+        AND (operation_id <> '' AND length(operation_id) <= 255) IS NOT FALSE AND length(concat(subject, task, trace)) <= 255
+        AND (principal IS NULL OR array_ndims(principal) = 1 AND array_lower(principal, 1) = 1 AND cardinality(principal) <= 16
+             AND length(array_to_string(principal, '')) <= 1024 AND array_position(principal, NULL) IS NULL)
+        AND (priority BETWEEN -100 AND 100 AND isfinite(not_before) AND isfinite(deadline) AND deadline > not_before) IS NOT FALSE
+       ) IS NOT TRUE THEN
+        RETURN NULL;
+    END IF;
+    SELECT o.*, (SELECT l.id::text FROM outbox.ledger l) AS ledger INTO c
+    FROM outbox.catalog o WHERE o.operation = accept.operation ORDER BY o.revision DESC; -- INTO takes the first
+    IF (octet_length(payload) <= c.max_payload AND c.defaults IS NULL AND NOT c.key_subject AND NOT c.retired) IS NOT TRUE THEN
+        RETURN NULL;
+    END IF;
+    BEGIN
+        doc := payload;
+    EXCEPTION WHEN invalid_text_representation OR statement_too_complex THEN
+        RETURN NULL;
+    END;
+    key := CASE
+        WHEN json_typeof(doc) <> 'object' THEN NULL
+        WHEN c.key_rule = 'operation_id' THEN to_json(operation_id)::text
+        WHEN operation_id IS NULL AND cardinality(c.key_fields) = 1 AND (doc #> c.key_fields[1]::text[])::text <> '""'
+             AND json_typeof(doc #> c.key_fields[1]::text[]) IN ('string', 'number') THEN '[' || (doc #> c.key_fields[1]::text[])::text || ']' END;
+    IF key IS NULL THEN
+        RETURN NULL;
+    END IF;
+
+    a := ROW('accepted', outbox.reference(outbox.scope_of(c.ledger, tenant, CASE WHEN c.key_version THEN c.operation ELSE c.name END, key), 1),
+        CASE WHEN c.approval THEN 'awaiting_approval' ELSE 'accepted' END, NULL, NULL, NULL, NULL, operation, 0, NULL, NULL, NULL, clock_timestamp(), NULL);
+    INSERT INTO outbox.intents AS i (created_at, not_before, deadline, catalog_id, generation, priority, digest_version,
+        tenant, reference, digest, key, subject, task, trace, principal, payload)
+    VALUES (a.created_at, not_before, deadline, c.id, 1, coalesce(priority, 0), 1,
+        tenant, a.reference, digest, key, subject, task, trace, principal, doc)
+    ON CONFLICT ON CONSTRAINT intents_reference_key DO NOTHING
+    RETURNING i.id INTO intent_id;
+    IF intent_id IS NULL THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO outbox.outbox (intent_id, next_at, deadline, lane, catalog_id, state, phase, rank, tenant)
+    VALUES (intent_id, coalesce(not_before, a.created_at), deadline, c.lane, c.id, a.state,
+        CASE WHEN c.approval THEN 'parked' ELSE 'due' END::outbox.phase, -coalesce(priority, 0), tenant)
+    RETURNING NOT c.approval AND (SELECT l.asleep FROM outbox.lanes l WHERE l.id = c.lane) INTO asleep;
+    IF asleep THEN
+        PERFORM pg_notify('outbox_due', c.lane::text);
+    END IF;
+    RETURN a;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION outbox.accept IS 'The short way, which can do nothing but accept: a new intent under a key of one field or an operation id, from a caller that has canonicalised it. Null for whatever is unusual, taken or wrong: that goes the long way, with the same outcome where both could go.';
+
+-- +goose StatementBegin
 CREATE FUNCTION outbox.enqueue(
     tenant text, operation text, payload text,
     operation_id text DEFAULT NULL, subject text DEFAULT NULL, principal text[] DEFAULT NULL,
@@ -584,12 +650,21 @@ CREATE FUNCTION outbox.enqueue(
 ) RETURNS outbox.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    r outbox.request := ROW(tenant, operation, payload, operation_id, subject, principal, task, parent, supersedes, compensates,
-                            not_before, deadline, priority, trace, digest);
-    p outbox.prepared := outbox.prepare(r);
+    r outbox.request;
+    p outbox.prepared;
     a outbox.answer;
     patience text;
 BEGIN
+    IF digest IS NOT NULL AND NOT nowait AND coalesce(parent, supersedes, compensates) IS NULL THEN
+        a := outbox.accept(tenant, operation, payload, operation_id, subject, principal, task, not_before, deadline, priority, trace, digest);
+        IF a.answer IS NOT NULL THEN
+            RETURN a;
+        END IF;
+    END IF;
+
+    r := ROW(tenant, operation, payload, operation_id, subject, principal, task, parent, supersedes, compensates,
+             not_before, deadline, priority, trace, digest);
+    p := outbox.prepare(r);
     IF p.code IS NOT NULL THEN
         RETURN outbox.refused(p.code, p.path, p.hint);
     END IF;
@@ -700,7 +775,7 @@ END $$;
 COMMENT ON FUNCTION outbox.enqueue_follow_on IS 'Records a follow-on of a succeeded intent under the key (parent reference, name); for the worker.';
 
 -- +goose Down
-DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.prepare_element, outbox.enqueue, outbox.record_retired, outbox.record,
+DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.prepare_element, outbox.enqueue, outbox.accept, outbox.record_retired, outbox.record,
     outbox.generation_of, outbox.supersede, outbox.repeat_of, outbox.answer_of, outbox.refused, outbox.prepare, outbox.scope_of, outbox.key_of,
     outbox.refusal, outbox.differences, outbox.reference, outbox.base32hex;
 DROP TYPE outbox.answer, outbox.prepared, outbox.request;
