@@ -142,14 +142,20 @@ func TestWhatSeparatesKeys(t *testing.T) {
 			in.Task = x.claim // only a note
 			x.change(&other)
 			tx := b.begin()
-			if a := b.enqueueIn(tx, in); a.Kind != outbox.AnswerAccepted {
-				t.Fatalf("%s: first: %+v", x.claim, a)
+			first := b.enqueueIn(tx, in)
+			if first.Kind != outbox.AnswerAccepted {
+				t.Fatalf("%s: first: %+v", x.claim, first)
 			}
 			d := door(pgxTx{b.ctx, tx})
 			if bySQL {
 				d = plainTx{pgxTx{b.ctx, tx}}
 			}
-			a, err := d.enqueue(other)
+			a, err := d.enqueue(in)
+			b.must(err)
+			if a.Kind != outbox.AnswerInFlight || a.Reference != first.Reference {
+				t.Errorf("%s: the first again: %+v", x.claim, a)
+			}
+			a, err = d.enqueue(other)
 			b.must(err)
 			if a.Kind != x.want {
 				t.Errorf("%s: %+v, want %s", x.claim, a, x.want)

@@ -148,7 +148,11 @@ func TestEveryWayRecordsTheSame(t *testing.T) {
 			for by, enqueue := range record {
 				in.Tenant = by
 				a := enqueue(in)
-				if want := b.reference(in, b.keyOf(a.Reference), 1); x.operation != "book.v1" && a.Reference != want {
+				name := strings.TrimSuffix(strings.TrimSuffix(x.operation, ".v1"), ".v2")
+				if name == "book" {
+					name = x.operation // its versions are separated
+				}
+				if want := outbox.Reference(b.ledger, by, name, b.keyOf(a.Reference), 1); a.Reference != want {
 					t.Errorf("%s, %s: reference %s, want %s", x.operation, by, a.Reference, want)
 				}
 				a.Reference, a.CreatedAt = "", time.Time{}

@@ -155,38 +155,50 @@ func TestSupersedingIsAnIntentLikeAnyOther(t *testing.T) {
 func TestTwoThatSupersedeAtOnceGiveOne(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	const rounds, callers = 30, 4
+	const rounds, callers, generations = 15, 4, 3
 	for round := range rounds {
 		order := fmt.Sprint(round)
 		ref := b.accept(charge(order, 1))
-		if round%2 == 0 {
-			b.settle(ref, outbox.FailedFinal)
-		} else {
-			b.hold(ref, outbox.Exhausted)
-		}
-		kinds := make([]string, callers)
-		var all sync.WaitGroup
-		start := make(chan struct{})
-		for i := range callers {
-			all.Go(func() {
-				<-start
-				a, err := outbox.Enqueue(b.ctx, b.app, superseding(ref, order, 2+i%2)) // two each of two payloads
-				if err != nil {
-					t.Error(err)
+		for generation := range generations { // the first makes the head, the others find it
+			if (round+generation)%2 == 0 {
+				b.settle(ref, outbox.FailedFinal)
+			} else {
+				b.hold(ref, outbox.Exhausted)
+			}
+			answers := make([]outbox.Answer, callers)
+			var all sync.WaitGroup
+			start := make(chan struct{})
+			for i := range callers {
+				all.Go(func() {
+					<-start
+					a, err := outbox.Enqueue(b.ctx, b.app, superseding(ref, order, 2*generation+2+i%2)) // two each of two payloads
+					if err != nil {
+						t.Error(err)
+					}
+					answers[i] = a
+				})
+			}
+			close(start)
+			all.Wait()
+			var kinds []string
+			for _, a := range answers {
+				kinds = append(kinds, string(a.Kind))
+				if a.Reference == ref || a.Reference != answers[0].Reference {
+					t.Fatalf("in place of %s: %+v", ref, answers)
 				}
-				kinds[i] = string(a.Kind)
-			})
-		}
-		close(start)
-		all.Wait()
-		slices.Sort(kinds)
-		if got := fmt.Sprint(kinds); got != "[accepted conflict conflict in_flight]" {
-			t.Fatal(got)
+			}
+			slices.Sort(kinds)
+			if got := fmt.Sprint(kinds); got != "[accepted conflict conflict in_flight]" {
+				t.Fatal(got)
+			}
+			ref = answers[0].Reference
 		}
 	}
-	b.wantRows(rows{intents: 2 * rounds, open: rounds, outcomes: rounds, repeats: 3 * rounds, heads: rounds})
-	if n := query[int](b, "SELECT count(*) FROM outbox.history WHERE event = 'superseded'"); n != rounds/2 {
-		t.Errorf("%d exhausted ones were closed, of %d", n, rounds/2)
+	b.wantRows(rows{
+		intents: rounds * (1 + generations), open: rounds, outcomes: rounds * generations, repeats: rounds * generations * (callers - 1), heads: rounds,
+	})
+	if n, want := query[int](b, "SELECT count(*) FROM outbox.history WHERE event = 'superseded'"), rounds*generations/2; n != want {
+		t.Errorf("%d exhausted ones were closed, of %d", n, want)
 	}
 }
 
