@@ -15,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/outbox-worker/outbox-worker/internal/figures"
 	"github.com/outbox-worker/outbox-worker/internal/pgtemp"
 )
 
@@ -29,6 +30,8 @@ type options struct {
 	Open      int
 	Statement string
 	Settings  map[string]string
+	Figures   figures.Options
+	URL       string
 }
 
 func main() {
@@ -60,7 +63,14 @@ func run(ctx context.Context, args []string) error {
 		o.Settings[name] = value
 		return nil
 	})
-	command := "shapes"
+	flags.Func("only", "figures: ids, as in 1,2,6a-floor", func(text string) error {
+		o.Figures.Only = strings.Split(text, ",")
+		return nil
+	})
+	flags.DurationVar(&o.Figures.Span, "span", 0, "figures: how long producers run in a round (2s)")
+	flags.StringVar(&o.URL, "url", "", "figures: measure on this server, in databases that are dropped before")
+	flags.IntVar(&o.Figures.Intents, "drain", 0, "figures: intents that a round drains (20000)")
+	command := "figures"
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
@@ -68,12 +78,15 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	switch command {
+	case "figures":
+		o.Figures.Rounds = o.Rounds
+		return measure(ctx, o)
 	case "shapes":
 		return compare(ctx, o)
 	case "plans":
 		return plans(ctx, o)
 	default:
-		return fmt.Errorf("no command %q: give shapes or plans", command)
+		return fmt.Errorf("no command %q: give figures, shapes or plans", command)
 	}
 }
 

@@ -1,0 +1,94 @@
+package figures
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/outbox-worker/outbox-worker/outbox"
+)
+
+// size settles intents in an empty place and gives the bytes that stay of each, in tables
+// and indexes, River's rows swept; and the bytes of the same in one row of one table.
+func (r *run) size(ctx context.Context, p *place) (pair, error) {
+	const n = 20_000
+	if _, err := p.drained(ctx, n, 0, 2000); err != nil {
+		return pair{}, err
+	}
+	if _, err := p.pool.Exec(ctx, `INSERT INTO outbox_bench.whole (settled_at, state, tenant, key, provider_id, payload, result)
+		SELECT now(), 1, $2, format('ord_%s', lpad(g::text, 9, '0')), 'ch_3PqT2vLkdIwHu7ix', $3, $4 FROM generate_series(1, $1::int) g`,
+		n, tenant, payloadOf(1), resultOf); err != nil {
+		return pair{}, err
+	}
+	var got pair
+	for _, m := range []struct {
+		bytes  *float64
+		tables []string
+	}{
+		{&got.Value, []string{"outbox.intents", "outbox.outcomes", "outbox.history", "outbox.repeats", "outbox.heads"}},
+		{&got.Baseline, []string{"outbox_bench.whole"}},
+	} {
+		for _, t := range m.tables {
+			if _, err := p.pool.Exec(ctx, "VACUUM "+t); err != nil {
+				return pair{}, err
+			}
+		}
+		err := p.pool.QueryRow(ctx, "SELECT sum(pg_total_relation_size(t::regclass))::float8 / $2 FROM unnest($1::text[]) t", m.tables, float64(n)).Scan(m.bytes)
+		if err != nil {
+			return pair{}, err
+		}
+	}
+	return got, nil
+}
+
+// fill puts n settled intents into the ledger, as a worker would have left them.
+func (p *place) fill(ctx context.Context, n int) error {
+	for _, sql := range []string{
+		`INSERT INTO outbox.intents (created_at, catalog_id, generation, priority, digest_version, tenant, reference, digest, key, payload)
+		 SELECT now() - interval '1 hour', 1, 1, 0, 1, 'past', substr(md5(g::text), 1, 32), sha256(int4send(g)), format('["ord_past_%s"]', g), $2
+		 FROM generate_series(1, $1::int) g`,
+		`INSERT INTO outbox.outcomes (intent_id, settled_at, attempt, state, provider_id, account, result)
+		 SELECT id, now() - interval '1 hour', 1, 'succeeded', 'ch_3PqT2vLkdIwHu7ix', 'acct_bench', $1 FROM outbox.intents WHERE tenant = 'past'`,
+		`INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor)
+		 SELECT id, now() - interval '1 hour', 1, s.f::outbox.state, s.t::outbox.state, s.e::outbox.event, 'worker-1/4711'
+		 FROM outbox.intents, (VALUES ('accepted', 'executing', 'claimed'), ('executing', 'succeeded', 'provider_accepted')) s(f, t, e) WHERE tenant = 'past'`,
+	} {
+		args := []any{n, payloadOf(1)}
+		if sql[:31] != "INSERT INTO outbox.intents (cre" {
+			args = []any{resultOf}
+		}
+		if _, err := p.pool.Exec(ctx, sql, args...); err != nil {
+			return fmt.Errorf("fill the ledger: %w", err)
+		}
+	}
+	_, err := p.pool.Exec(ctx, "VACUUM ANALYZE")
+	return err
+}
+
+// withSnapshot drains while another session holds a snapshot that is older than all of it.
+func (r *run) withSnapshot(ctx context.Context, p *place) (got pair, err error) {
+	if got.Baseline, err = p.drained(ctx, r.o.Intents, 0, 2000); err != nil {
+		return pair{}, err
+	}
+	err = p.session(ctx, func(c *pgx.Conn) error {
+		tx, err := c.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+		if _, err := tx.Exec(ctx, "SELECT FROM outbox.ledger"); err != nil {
+			return err
+		}
+		got.Value, err = p.drained(ctx, r.o.Intents, 0, 2000)
+		return err
+	})
+	return got, err
+}
+
+// schedule commits n intents for next week.
+func (p *place) schedule(ctx context.Context, n int) error {
+	next := time.Now().Add(7 * 24 * time.Hour)
+	return p.preload(ctx, n, func(in *outbox.Intent) { in.NotBefore = next })
+}
