@@ -49,6 +49,7 @@ func (w *Worker) attempt(ctx context.Context, l *lane, c *candidate, claimAsked 
 		return may(ctx)
 	})
 	took := time.Since(began)
+	w.freeSlots(l, 1) // a call in flight it is no more; the lane counts it until it is settled
 	w.cfg.Hooks.call(w.cfg.Hooks.AfterCall, reference)
 
 	s := settlement{
@@ -59,6 +60,7 @@ func (w *Worker) attempt(ctx context.Context, l *lane, c *candidate, claimAsked 
 	}
 	w.cfg.Hooks.call(w.cfg.Hooks.BeforeSettle, reference)
 	current, err := w.record(context.WithoutCancel(ctx), s)
+	l.kick()
 	w.cfg.Hooks.call(w.cfg.Hooks.AfterSettle, reference)
 	w.afterSettlement(ctx, l, s, current || err != nil)
 	w.logAttempt(ctx, l, c, s, took, current, err)

@@ -105,7 +105,6 @@ func (w *Worker) start(ctx context.Context, l *lane, tickets []ticket, calls *sy
 		}
 		started++
 		calls.Go(func() {
-			defer w.freeSlots(l, 1)
 			w.attempt(ctx, l, ready[i], claimAsked)
 		})
 	}

@@ -18,10 +18,20 @@ const (
 	errorPause = time.Second
 )
 
-// maxJob is how many intents one River job carries at most; jobsPerRelease is into how
-// many jobs a release is cut when there is enough, so that replicas share it.
+// A releaser that has little to release does so less often, so that what it does costs
+// little and is worth a job: it rests restShare times as long as the last release took,
+// and at most maxRest, unless there was as much as a release may take.
+const (
+	restShare = 4
+	maxRest   = 20 * time.Millisecond
+)
+
+// How many intents one River job carries. A release is cut into jobsPerRelease, so that
+// replicas share it, but into no smaller ones than minJob, because a job of few costs as
+// much as one of many.
 const (
 	maxJob         = 250
+	minJob         = 100
 	jobsPerRelease = 16
 )
 
@@ -29,6 +39,7 @@ const (
 func (w *Worker) release(ctx context.Context, l *lane) {
 	lastWork := time.Now()
 	for ctx.Err() == nil {
+		began := time.Now()
 		n, full, err := w.releaseOnce(ctx, l)
 		switch {
 		case err != nil:
@@ -38,6 +49,9 @@ func (w *Worker) release(ctx context.Context, l *lane) {
 			l.sleep(ctx, errorPause, nil)
 		case n > 0:
 			lastWork = time.Now()
+			if n < maxJob*jobsPerRelease {
+				l.sleep(ctx, min(maxRest, restShare*lastWork.Sub(began)), nil)
+			}
 		case full > 0:
 			lastWork = time.Now()
 			l.sleep(ctx, full, l.freed)
@@ -188,10 +202,9 @@ func (w *Worker) releaseOnce(ctx context.Context, l *lane) (released int, full t
 	return released, full, nil
 }
 
-// jobs cuts a release into River jobs: of one intent each when little is due, of up to
-// maxJob under load.
+// jobs cuts a release into River jobs.
 func jobs(l *lane, tickets []ticket) []river.InsertManyParams {
-	size := min(maxJob, (len(tickets)+jobsPerRelease-1)/jobsPerRelease)
+	size := min(maxJob, max(minJob, (len(tickets)+jobsPerRelease-1)/jobsPerRelease))
 	var all []river.InsertManyParams
 	for start := 0; start < len(tickets); start += size {
 		ids, attempts := columns(tickets[start:min(start+size, len(tickets))])

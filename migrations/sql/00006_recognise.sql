@@ -22,11 +22,12 @@ COMMENT ON FUNCTION outbox.here IS 'Which server, timeline and database this is.
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.at_home() RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT l.timeline IS NULL OR (l.database = current_database()
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ -- in SQL it would be planned anew each time
+BEGIN
+    RETURN (SELECT l.timeline IS NULL OR (l.database = current_database()
         AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int)
-    FROM outbox.ledger l
-$$;
+    FROM outbox.ledger l);
+END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.at_home IS 'Whether the ledger is on the timeline it was last recognised on; asked by every release and claim, so that a worker that lives through a failover sends nothing before outbox.recognise has dealt with it.';
 
