@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,9 @@ func measure(ctx context.Context, o options) (err error) {
 		url, version = server.URL(), server.Version()
 	}
 	f := o.Figures
+	if f.Program, err = filepath.Abs(f.Program); err != nil {
+		return err
+	}
 	f.Progress = os.Stderr
 	got, err := figures.Run(ctx, f, func(ctx context.Context, name string) (*pgxpool.Pool, error) {
 		return emptyDatabase(ctx, url, "bench_"+name)

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -35,7 +36,7 @@ type options struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -70,6 +71,11 @@ func run(ctx context.Context, args []string) error {
 	flags.DurationVar(&o.Figures.Span, "span", 0, "figures: how long producers run in a round (2s)")
 	flags.StringVar(&o.URL, "url", "", "figures: measure on this server, in databases that are dropped before")
 	flags.IntVar(&o.Figures.Intents, "drain", 0, "figures: intents that a round drains (20000)")
+	flags.StringVar(&o.Figures.Program, "program", "bin/outbox-worker", "figures: the program whose memory is measured")
+	flags.IntVar(&o.Figures.Ledger, "settled", 0, "figures: settled intents of figure 9 (5 million)")
+	flags.IntVar(&o.Figures.Scheduled, "scheduled", 0, "figures: scheduled intents of figure 11 (1 million)")
+	concurrency := flags.Int("concurrency", 100, "worker: calls in flight")
+	delay := flags.Duration("delay", 0, "worker: length of a call")
 	command := "figures"
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		command, args = args[0], args[1:]
@@ -85,6 +91,8 @@ func run(ctx context.Context, args []string) error {
 		return compare(ctx, o)
 	case "plans":
 		return plans(ctx, o)
+	case "worker": // what the figures start
+		return figures.Child(ctx, o.URL, *concurrency, *delay)
 	default:
 		return fmt.Errorf("no command %q: give figures, shapes or plans", command)
 	}

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -105,6 +106,20 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Log is the path of the file with what it wrote to standard error.
 func (p *Process) Log() string { return p.log }
+
+// Resident is the memory that the process has in use, in kB, where there is a /proc.
+func (p *Process) Resident() (kB int64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, ok := strings.Cut(string(text), "VmRSS:")
+	if !ok {
+		return 0, fmt.Errorf("%s: no VmRSS in its status", p.Name)
+	}
+	_, err = fmt.Sscan(rest, &kB)
+	return kB, err
+}
 
 // Kill ends the process at once, as a crash would, and returns when it is gone.
 func (p *Process) Kill() {

@@ -103,7 +103,7 @@ func (p *place) awaitSettled(ctx context.Context) error {
 
 // drain settles what is open, off the clock.
 func (p *place) drain(ctx context.Context, delay time.Duration) error {
-	return p.work(ctx, &provider{delay: delay}, 2000, p.awaitSettled)
+	return p.work(ctx, &provider{delay: delay}, noLimit, p.awaitSettled)
 }
 
 // drained preloads n intents and gives the rate at which a worker settles them, from its

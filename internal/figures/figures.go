@@ -33,6 +33,8 @@ type Options struct {
 	// figure 11 has waiting. Default to 5 million and a million.
 	Ledger    int
 	Scheduled int
+	// Program is the path of outbox-worker, for the figure about its memory.
+	Program string
 	// Progress gets a line for each round.
 	Progress io.Writer
 }
@@ -112,38 +114,104 @@ type figure struct {
 	id, what, unit, against string
 	goal                    Goal
 	round                   func(context.Context, *place) (pair, error)
+	once                    bool // one round is enough
 }
 
+// Opener opens an empty database of that name; the figures close it.
+type Opener func(ctx context.Context, name string) (*pgxpool.Pool, error)
+
 type run struct {
-	o    Options
-	open func(context.Context, string) (*pgxpool.Pool, error) // an empty database of that name
+	o      Options
+	open   Opener
+	places map[string]*place
+	idle   *idle
 }
+
+// place opens a place by its name, the first time after filling it.
+func (r *run) place(ctx context.Context, name string, fill func(context.Context, *place) error) (*place, error) {
+	if p := r.places[name]; p != nil {
+		return p, nil
+	}
+	pool, err := r.open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newPlace(ctx, pool)
+	if err == nil && fill != nil {
+		err = fill(ctx, p)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	r.places[name] = p
+	return p, nil
+}
+
+func (r *run) close() {
+	for _, p := range r.places {
+		p.pool.Close()
+	}
+}
+
+// beside drains in a place that has been filled, and in one that has not.
+func (r *run) beside(ctx context.Context, name string, fill func(context.Context, *place) error) (pair, error) {
+	filled, err := r.place(ctx, name, fill)
+	if err != nil {
+		return pair{}, err
+	}
+	empty, err := r.place(ctx, "empty", nil)
+	if err != nil {
+		return pair{}, err
+	}
+	return both(func() (float64, error) { return filled.drained(ctx, r.o.Intents, 0, noLimit) },
+		func() (float64, error) { return empty.drained(ctx, r.o.Intents, 0, noLimit) })
+}
+
+// noLimit is a process's limit that is never met.
+const noLimit = 2000
 
 // list is every figure, in the order of docs/performance.md.
 func (r *run) list() []figure {
-	drained := func(ctx context.Context, p *place) (float64, error) { return p.drained(ctx, r.o.Intents, 0, 2000) }
+	again := func(want outbox.AnswerKind) func(context.Context, *place) (pair, error) {
+		return func(ctx context.Context, p *place) (pair, error) { return r.repeated(ctx, p, want) }
+	}
+	against := func(value, baseline func(context.Context, *place) (float64, error)) func(context.Context, *place) (pair, error) {
+		return func(ctx context.Context, p *place) (pair, error) {
+			return both(func() (float64, error) { return value(ctx, p) }, func() (float64, error) { return baseline(ctx, p) })
+		}
+	}
+	ours := func(delay time.Duration, concurrency int) func(context.Context, *place) (float64, error) {
+		return func(ctx context.Context, p *place) (float64, error) { return p.drained(ctx, r.o.Intents, delay, concurrency) }
+	}
+	rivers := func(delay time.Duration, concurrency int) func(context.Context, *place) (float64, error) {
+		return func(ctx context.Context, p *place) (float64, error) { return p.riverDrained(ctx, r.o.Intents, delay, concurrency) }
+	}
 	return []figure{
-		{"1", "enqueue, one producer", "ms", "bare insert", Goal{Most: 1.4}, r.enqueueAlone},
-		{"2", "enqueue, 8 producers", "commits/s", "bare insert", Goal{Least: 0.75}, r.enqueueTogether},
-		{"3", "transaction of 3 statements and enqueue", "ms", "without enqueue", Goal{Most: 1.25}, r.enqueueAmong},
-		{"4", "EnqueueMany of 1,000", "intents/s", "COPY of bare rows", Goal{}, r.enqueueBulk},
-		{"5", "end to end, no-op provider", "intents/s", "bare River", Goal{Least: 1}, func(ctx context.Context, p *place) (got pair, err error) {
-			return both(func() (float64, error) { return drained(ctx, p) }, func() (float64, error) { return p.riverDrained(ctx, r.o.Intents, 0, 2000) })
+		{id: "1", what: "enqueue, one producer", unit: "ms", against: "bare insert", goal: Goal{Most: 1.4}, round: r.enqueueAlone},
+		{id: "2", what: "enqueue, 8 producers", unit: "commits/s", against: "bare insert", goal: Goal{Least: 0.75}, round: r.enqueueTogether},
+		{id: "3", what: "transaction of 3 statements and enqueue", unit: "ms", against: "without enqueue", goal: Goal{Most: 1.25}, round: r.enqueueAmong},
+		{id: "4", what: "EnqueueMany of 1,000", unit: "intents/s", against: "COPY of bare rows", round: r.enqueueBulk},
+		{id: "5", what: "end to end, no-op provider", unit: "intents/s", against: "bare River", goal: Goal{Least: 1}, round: against(ours(0, noLimit), rivers(0, noLimit))},
+		{id: "6", what: "end to end, 20 ms a call, 500 in flight", unit: "intents/s", against: "bare River", goal: Goal{Least: 1}, round: against(ours(20*time.Millisecond, 500), rivers(20*time.Millisecond, 500))},
+		{id: "6a-river", what: "live, 8 producers", unit: "settled/s", against: "River live", goal: Goal{Least: 2.5}, round: against(r.live, r.riverLive)},
+		{id: "6a-floor", what: "live, 8 producers", unit: "settled/s", against: "the floor", goal: Goal{Least: 0.75}, round: against(r.live, r.floorLive)},
+		{id: "7-p50", what: "idle: from commit to call, median", unit: "ms", goal: Goal{Most: 10, Absolute: true}, round: r.idled(func(i idle) float64 { return i.p50 }), once: true},
+		{id: "7-p99", what: "idle: from commit to call, p99", unit: "ms", goal: Goal{Most: 50, Absolute: true}, round: r.idled(func(i idle) float64 { return i.p99 }), once: true},
+		{id: "7-cpu", what: "idle: processor time of the worker", unit: "% of a core", goal: Goal{Most: 1, Absolute: true}, round: r.idled(func(i idle) float64 { return i.cpu }), once: true},
+		{id: "8", what: "size of a settled intent", unit: "bytes", against: "one row in one table", goal: Goal{Most: 700, Absolute: true}, round: r.size, once: true},
+		{id: "9", what: fmt.Sprintf("end to end, %d settled intents in the ledger", r.o.Ledger), unit: "intents/s", against: "none", goal: Goal{Least: 0.95}, round: func(ctx context.Context, _ *place) (pair, error) {
+			return r.beside(ctx, "ledger", func(ctx context.Context, p *place) error { return p.fill(ctx, r.o.Ledger) })
 		}},
-		{"6", "end to end, 20 ms a call, 500 in flight", "intents/s", "bare River", Goal{Least: 1}, func(ctx context.Context, p *place) (got pair, err error) {
-			return both(func() (float64, error) { return p.drained(ctx, r.o.Intents, 20*time.Millisecond, 500) },
-				func() (float64, error) { return p.riverDrained(ctx, r.o.Intents, 20*time.Millisecond, 500) })
+		{id: "10", what: "end to end under an old snapshot", unit: "intents/s", against: "without", goal: Goal{Least: 0.8}, round: r.withSnapshot},
+		{id: "11", what: fmt.Sprintf("end to end, %d scheduled for next week", r.o.Scheduled), unit: "intents/s", against: "none", goal: Goal{Least: 0.95}, round: func(ctx context.Context, _ *place) (pair, error) {
+			return r.beside(ctx, "scheduled", func(ctx context.Context, p *place) error { return p.schedule(ctx, r.o.Scheduled) })
 		}},
-		{"6a-river", "live, 8 producers", "settled/s", "River live", Goal{Least: 2.5}, func(ctx context.Context, p *place) (got pair, err error) {
-			return both(func() (float64, error) { return r.live(ctx, p) }, func() (float64, error) { return r.riverLive(ctx, p) })
-		}},
-		{"6a-floor", "live, 8 producers", "settled/s", "the floor", Goal{Least: 0.75}, func(ctx context.Context, p *place) (got pair, err error) {
-			return both(func() (float64, error) { return r.live(ctx, p) }, func() (float64, error) { return r.floorLive(ctx, p) })
-		}},
-		{"10", "end to end under an old snapshot", "intents/s", "without", Goal{Least: 0.8}, r.withSnapshot},
-		{"15-conflict", "answer: conflict", "ms", "fresh enqueue", Goal{Most: 1}, func(ctx context.Context, p *place) (pair, error) { return r.repeated(ctx, p, outbox.AnswerConflict) }},
-		{"15-in-flight", "answer: in flight", "ms", "fresh enqueue", Goal{Most: 1}, func(ctx context.Context, p *place) (pair, error) { return r.repeated(ctx, p, outbox.AnswerInFlight) }},
-		{"15-settled", "answer: settled", "ms", "fresh enqueue", Goal{Most: 1}, func(ctx context.Context, p *place) (pair, error) { return r.repeated(ctx, p, outbox.AnswerSettled) }},
+		{id: "13", what: "worker's memory, 1,000 calls in flight", unit: "MiB", goal: Goal{Most: 64, Absolute: true}, round: r.memory, once: true},
+		{id: "14", what: "three workers, 100 calls of 20 ms each", unit: "intents/s", against: "one worker", round: r.scale},
+		{id: "15-conflict", what: "answer: conflict", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerConflict)},
+		{id: "15-in-flight", what: "answer: in flight", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerInFlight)},
+		{id: "15-settled", what: "answer: settled", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerSettled)},
 	}
 }
 
@@ -159,14 +227,10 @@ func both(value, baseline func() (float64, error)) (got pair, err error) {
 const figureTime = 10 * time.Minute
 
 // Run measures on databases that open gives, each empty.
-func Run(ctx context.Context, o Options, open func(ctx context.Context, name string) (*pgxpool.Pool, error)) ([]Figure, error) {
-	r := &run{o: o.withDefaults(), open: open}
-	pool, err := open(ctx, "main")
-	if err != nil {
-		return nil, err
-	}
-	defer pool.Close()
-	p, err := newPlace(ctx, pool)
+func Run(ctx context.Context, o Options, open Opener) ([]Figure, error) {
+	r := &run{o: o.withDefaults(), open: open, places: map[string]*place{}}
+	defer r.close()
+	p, err := r.place(ctx, "main", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +240,11 @@ func Run(ctx context.Context, o Options, open func(ctx context.Context, name str
 			continue
 		}
 		var pairs []pair
-		for i := range r.o.Rounds {
+		rounds := r.o.Rounds
+		if f.once {
+			rounds = 1
+		}
+		for i := range rounds {
 			err := within(ctx, figureTime, fmt.Sprintf("figure %s", f.id), func(ctx context.Context) error {
 				got, err := f.round(ctx, p)
 				pairs = append(pairs, got)

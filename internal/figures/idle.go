@@ -18,6 +18,20 @@ type idle struct {
 	cpu      float64 // % of a core, this process
 }
 
+// idled measures an idle system once a round, whichever of its figures are asked for.
+func (r *run) idled(of func(idle) float64) func(context.Context, *place) (pair, error) {
+	return func(ctx context.Context, p *place) (pair, error) {
+		if r.idle == nil {
+			got, err := r.fromIdle(ctx, p)
+			if err != nil {
+				return pair{}, err
+			}
+			r.idle = &got
+		}
+		return pair{Value: of(*r.idle)}, nil
+	}
+}
+
 // fromIdle commits intents one by one to a worker that has gone to sleep, and then leaves
 // it alone for a while.
 func (r *run) fromIdle(ctx context.Context, p *place) (got idle, err error) {

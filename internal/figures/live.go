@@ -16,7 +16,7 @@ func (r *run) live(ctx context.Context, p *place) (rate float64, err error) {
 		return 0, err
 	}
 	with := &provider{}
-	err = p.work(ctx, with, 2000, func(ctx context.Context) error {
+	err = p.work(ctx, with, noLimit, func(ctx context.Context) error {
 		// A worker in its stride: the first commits wake it.
 		if _, err := p.produce(ctx, r.o.Span/4, func(ctx context.Context, c *pgx.Conn, n int) error { return accept(ctx, c, intentOf(n)) }); err != nil {
 			return err
@@ -50,7 +50,7 @@ func (r *run) riverLive(ctx context.Context, p *place) (rate float64, err error)
 		return 0, err
 	}
 	with := &noopWorker{}
-	client, err := p.bareRiver(with, 2000)
+	client, err := p.bareRiver(with, noLimit)
 	if err != nil {
 		return 0, err
 	}

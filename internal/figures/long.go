@@ -12,9 +12,13 @@ import (
 
 // size settles intents in an empty place and gives the bytes that stay of each, in tables
 // and indexes, River's rows swept; and the bytes of the same in one row of one table.
-func (r *run) size(ctx context.Context, p *place) (pair, error) {
-	const n = 20_000
-	if _, err := p.drained(ctx, n, 0, 2000); err != nil {
+func (r *run) size(ctx context.Context, _ *place) (pair, error) {
+	const n = 50_000
+	p, err := r.place(ctx, "size", nil)
+	if err != nil {
+		return pair{}, err
+	}
+	if _, err := p.drained(ctx, n, 0, noLimit); err != nil {
 		return pair{}, err
 	}
 	if _, err := p.pool.Exec(ctx, `INSERT INTO outbox_bench.whole (settled_at, state, tenant, key, provider_id, payload, result)
@@ -45,21 +49,21 @@ func (r *run) size(ctx context.Context, p *place) (pair, error) {
 
 // fill puts n settled intents into the ledger, as a worker would have left them.
 func (p *place) fill(ctx context.Context, n int) error {
-	for _, sql := range []string{
-		`INSERT INTO outbox.intents (created_at, catalog_id, generation, priority, digest_version, tenant, reference, digest, key, payload)
-		 SELECT now() - interval '1 hour', 1, 1, 0, 1, 'past', substr(md5(g::text), 1, 32), sha256(int4send(g)), format('["ord_past_%s"]', g), $2
-		 FROM generate_series(1, $1::int) g`,
-		`INSERT INTO outbox.outcomes (intent_id, settled_at, attempt, state, provider_id, account, result)
-		 SELECT id, now() - interval '1 hour', 1, 'succeeded', 'ch_3PqT2vLkdIwHu7ix', 'acct_bench', $1 FROM outbox.intents WHERE tenant = 'past'`,
-		`INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor)
-		 SELECT id, now() - interval '1 hour', 1, s.f::outbox.state, s.t::outbox.state, s.e::outbox.event, 'worker-1/4711'
-		 FROM outbox.intents, (VALUES ('accepted', 'executing', 'claimed'), ('executing', 'succeeded', 'provider_accepted')) s(f, t, e) WHERE tenant = 'past'`,
+	for _, step := range []struct {
+		sql  string
+		args []any
+	}{
+		{`INSERT INTO outbox.intents (created_at, catalog_id, generation, priority, digest_version, tenant, reference, digest, key, payload)
+		 SELECT now() - interval '1 hour', 1, 1, 0, 1, 'past', md5(g::text), sha256(int4send(g)), format('["ord_past_%s"]', g), $2
+		 FROM generate_series(1, $1::int) g`, []any{n, payloadOf(1)}},
+		{`INSERT INTO outbox.outcomes (intent_id, settled_at, attempt, state, provider_id, account, result)
+		 SELECT id, now() - interval '1 hour', 1, 'succeeded', 'ch_3PqT2vLkdIwHu7ix', 'acct_bench', $1 FROM outbox.intents WHERE tenant = 'past'`, []any{resultOf}},
+		{`INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor)
+		 SELECT i.id, now() - interval '1 hour', 1, s.f::outbox.state, s.t::outbox.state, s.e::outbox.event, 'worker-1/4711'
+		 FROM outbox.intents i, (VALUES ('accepted', 'executing', 'claimed'), ('executing', 'succeeded', 'provider_accepted')) s(f, t, e)
+		 WHERE i.tenant = 'past'`, nil},
 	} {
-		args := []any{n, payloadOf(1)}
-		if sql[:31] != "INSERT INTO outbox.intents (cre" {
-			args = []any{resultOf}
-		}
-		if _, err := p.pool.Exec(ctx, sql, args...); err != nil {
+		if _, err := p.pool.Exec(ctx, step.sql, step.args...); err != nil {
 			return fmt.Errorf("fill the ledger: %w", err)
 		}
 	}
@@ -69,7 +73,7 @@ func (p *place) fill(ctx context.Context, n int) error {
 
 // withSnapshot drains while another session holds a snapshot that is older than all of it.
 func (r *run) withSnapshot(ctx context.Context, p *place) (got pair, err error) {
-	if got.Baseline, err = p.drained(ctx, r.o.Intents, 0, 2000); err != nil {
+	if got.Baseline, err = p.drained(ctx, r.o.Intents, 0, noLimit); err != nil {
 		return pair{}, err
 	}
 	err = p.session(ctx, func(c *pgx.Conn) error {
@@ -81,7 +85,7 @@ func (r *run) withSnapshot(ctx context.Context, p *place) (got pair, err error) 
 		if _, err := tx.Exec(ctx, "SELECT FROM outbox.ledger"); err != nil {
 			return err
 		}
-		got.Value, err = p.drained(ctx, r.o.Intents, 0, 2000)
+		got.Value, err = p.drained(ctx, r.o.Intents, 0, noLimit)
 		return err
 	})
 	return got, err

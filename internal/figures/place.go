@@ -173,6 +173,9 @@ func within(ctx context.Context, d time.Duration, what string, do func(context.C
 	return nil
 }
 
+// url of the place, for processes.
+func (p *place) url() string { return p.pool.Config().ConnString() }
+
 // session is one connection, for what a single caller does.
 func (p *place) session(ctx context.Context, do func(*pgx.Conn) error) error {
 	return p.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return do(c.Conn()) })
