@@ -27,11 +27,11 @@ const (
 )
 
 // How many intents one River job carries. A release is cut into jobsPerRelease, so that
-// replicas share it, but into no smaller ones than minJob, because a job of few costs as
-// much as one of many.
+// replicas share it, but into none that has fewer than smallJob or a quarter of what a
+// process may have in flight, because a job of few costs as much as one of many.
 const (
 	maxJob         = 250
-	minJob         = 100
+	smallJob       = 100
 	jobsPerRelease = 16
 )
 
@@ -190,7 +190,7 @@ func (w *Worker) releaseOnce(ctx context.Context, l *lane) (released int, full t
 			}
 			return err
 		}
-		if _, err := w.river.InsertManyFastTx(ctx, tx, jobs(l, tickets)); err != nil {
+		if _, err := w.river.InsertManyFastTx(ctx, tx, jobs(l, tickets, w.cfg.Concurrency)); err != nil {
 			return fmt.Errorf("insert jobs: %w", err)
 		}
 		released = len(tickets)
@@ -202,9 +202,9 @@ func (w *Worker) releaseOnce(ctx context.Context, l *lane) (released int, full t
 	return released, full, nil
 }
 
-// jobs cuts a release into River jobs.
-func jobs(l *lane, tickets []ticket) []river.InsertManyParams {
-	size := min(maxJob, max(minJob, (len(tickets)+jobsPerRelease-1)/jobsPerRelease))
+// jobs cuts a release into River jobs for processes of that concurrency.
+func jobs(l *lane, tickets []ticket, concurrency int) []river.InsertManyParams {
+	size := min(maxJob, max(1, min(smallJob, concurrency/4), (len(tickets)+jobsPerRelease-1)/jobsPerRelease))
 	var all []river.InsertManyParams
 	for start := 0; start < len(tickets); start += size {
 		ids, attempts := columns(tickets[start:min(start+size, len(tickets))])
