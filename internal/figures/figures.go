@@ -182,10 +182,14 @@ func (r *run) list() []figure {
 		}
 	}
 	ours := func(delay time.Duration, concurrency int) func(context.Context, *place) (float64, error) {
-		return func(ctx context.Context, p *place) (float64, error) { return p.drained(ctx, r.o.Intents, delay, concurrency) }
+		return func(ctx context.Context, p *place) (float64, error) {
+			return p.drained(ctx, r.o.Intents, delay, concurrency)
+		}
 	}
 	rivers := func(delay time.Duration, concurrency int) func(context.Context, *place) (float64, error) {
-		return func(ctx context.Context, p *place) (float64, error) { return p.riverDrained(ctx, r.o.Intents, delay, concurrency) }
+		return func(ctx context.Context, p *place) (float64, error) {
+			return p.riverDrained(ctx, r.o.Intents, delay, concurrency)
+		}
 	}
 	return []figure{
 		{id: "1", what: "enqueue, one producer", unit: "ms", against: "bare insert", goal: Goal{Most: 1.4}, round: r.enqueueAlone},
