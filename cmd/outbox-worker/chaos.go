@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,37 +15,44 @@ import (
 
 func newChaos(app *cli.App) *cobra.Command {
 	var o chaos.Options
+	var series series
 	cmd := &cobra.Command{
 		Use:     "chaos",
 		GroupID: groupRun,
 		Short:   "Break everything on purpose, and count what was promised",
 		Long: `Starts a private Postgres, three workers and the providers as processes, and puts a proxy
 between them. While intents are enqueued one by one it kills, pauses and stops workers, at
-named points of an attempt and at any moment, crashes the database, and cuts, delays and
-loses what is sent to database and providers; the providers misbehave as well. Then it
-compares what enqueuers were told, the ledger, and what the providers counted.
+named points of an attempt and at any moment, crashes the database, promotes a synchronous
+standby, and cuts, delays and loses what is sent to database and providers; the providers
+misbehave as well. Then it compares what enqueuers were told, the ledger, and what the
+providers counted.
 
 What is drawn is drawn from --seed: the same seed gives the same schedule. The defaults
-take about two minutes; raise --intents, --faults and --duration together for a long run.
+take about two minutes; for a long run take several --seeds, which count up from --seed.
 It refuses DATABASE_URL, because it crashes its database. With --output json the last
 line of standard output is the verdict; progress goes to standard error. The exit code is
 1 if anything was duplicated, lost, answered wrongly or stuck; logs are then kept.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage, cli.Refused),
 		Example: `  outbox-worker chaos
-  outbox-worker chaos --seed 7 --intents 20000 --faults 200 --duration 10m --output json | tail -1`,
+  outbox-worker chaos --seed 1 --seeds 20 --at-once 2 --output json | tail -1`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return breakAll(cmd, app, o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return breakAll(cmd, app, o, series) },
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&o.Seed, "seed", 0, "of everything that is drawn; 0 draws one and prints it")
 	f.IntVar(&o.Intents, "intents", 2500, "how many intents are enqueued, follow-ons not counted")
 	f.IntVar(&o.Faults, "faults", 30, "how many faults strike, the providers' own not counted")
 	f.DurationVar(&o.Duration, "duration", time.Minute, "the time over which intents and faults are spread")
+	f.IntVar(&series.seeds, "seeds", 1, "how many runs, each with a seed of its own")
+	f.IntVar(&series.atOnce, "at-once", 1, "how many of them at once")
 	f.BoolVar(&o.Keep, "keep", false, "leave logs and database behind, and say where")
 	cmd.AddCommand(newChaosWorker(app))
 	return cmd
 }
 
-func breakAll(cmd *cobra.Command, app *cli.App, o chaos.Options) error {
+// series is how many runs, and how many at once.
+type series struct{ seeds, atOnce int }
+
+func breakAll(cmd *cobra.Command, app *cli.App, o chaos.Options, runs series) error {
 	cfg, err := app.Config(cmd)
 	if err != nil {
 		return err
@@ -52,8 +60,9 @@ func breakAll(cmd *cobra.Command, app *cli.App, o chaos.Options) error {
 	if cfg.Database.URL != "" {
 		return cli.Fail(cli.Refused, "unset DATABASE_URL; a private one is started", "the database is crashed on purpose, so it cannot be yours")
 	}
-	if o.Intents < 1 || o.Faults < 0 || o.Duration <= 0 {
-		return cli.Fail(cli.Usage, "give positive numbers", "--intents %d --faults %d --duration %s", o.Intents, o.Faults, o.Duration)
+	if o.Intents < 1 || o.Faults < 0 || o.Duration <= 0 || runs.seeds < 1 || runs.atOnce < 1 {
+		return cli.Fail(cli.Usage, "give positive numbers", "--intents %d --faults %d --duration %s --seeds %d --at-once %d",
+			o.Intents, o.Faults, o.Duration, runs.seeds, runs.atOnce)
 	}
 	if o.Program, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -63,26 +72,39 @@ func breakAll(cmd *cobra.Command, app *cli.App, o chaos.Options) error {
 	if out.JSON {
 		o.Progress = app.Env.Stderr
 	}
-	report, err := chaos.Run(cmd.Context(), o)
+	report, err := runChaos(cmd.Context(), app, o, runs)
 	if err != nil {
 		return err
 	}
-	if err := showChaos(app, report); err != nil {
-		return err
-	}
 	if !report.OK() {
-		return cli.Fail(cli.Failure, fmt.Sprintf("run it again with --seed %d --keep", report.Seed), "%d duplicates, %d lost, %d wrong answers, %d stuck",
+		return cli.Fail(cli.Failure, "run that seed again with --keep", "%d duplicates, %d lost, %d wrong answers, %d stuck",
 			report.Duplicates, report.Lost, report.WrongAnswers, report.Stuck)
 	}
 	return nil
 }
 
+func runChaos(ctx context.Context, app *cli.App, o chaos.Options, runs series) (chaos.Report, error) {
+	if runs.seeds == 1 {
+		report, err := chaos.Run(ctx, o)
+		if err != nil {
+			return report, err
+		}
+		outcome, faults := report.Tables()
+		return report, showChaos(app, report, outcome, faults)
+	}
+	all, err := chaos.RunSeeds(ctx, o, runs.seeds, runs.atOnce)
+	if err != nil {
+		return all.Total, err
+	}
+	_, faults := all.Total.Tables()
+	return all.Total, showChaos(app, all.Total, faults, all.Table())
+}
+
 // showChaos prints the tables before the verdict, whatever its form.
-func showChaos(app *cli.App, r chaos.Report) error {
+func showChaos(app *cli.App, r chaos.Report, tables ...[][]string) error {
 	out := app.Output()
-	outcome, faults := r.Tables()
 	var errs []error
-	for _, table := range [][][]string{outcome, faults} {
+	for _, table := range tables {
 		errs = append(errs, out.Printf(""), out.Table(table))
 	}
 	errs = append(errs, out.Printf(""))

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outbox-worker/outbox-worker/internal/children"
@@ -70,7 +71,7 @@ type run struct {
 	dir       string
 	config    string
 	began     time.Time
-	server    *pgtemp.Server
+	servers   int
 	pool      *pgxpool.Pool // past the proxy: what judges must see everything
 	database  *proxy
 	http      *proxy
@@ -82,6 +83,7 @@ type run struct {
 	cleanup   []func() error
 
 	mu     sync.Mutex
+	server *pgtemp.Server // the primary; faults that change it take turns
 	struck map[Kind]int
 }
 
@@ -89,9 +91,7 @@ type run struct {
 // not be brought to its end; whatever was promised and not kept is in the Report.
 // Everything it started has ended when it returns.
 func Run(ctx context.Context, o Options) (report Report, err error) {
-	if o.Seed == 0 {
-		o.Seed = rand.Uint64() >> 11 // exact in every JSON reader
-	}
+	o.Seed = seedOr(o.Seed)
 	r := &run{o: o, began: time.Now(), struck: map[Kind]int{}}
 	r.dir, err = os.MkdirTemp("", "outbox-chaos-")
 	if err != nil {
@@ -117,21 +117,25 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	return r.play(ctx)
 }
 
+// seedOr draws a seed if none is given, one that is exact in every JSON reader.
+func seedOr(seed uint64) uint64 {
+	if seed == 0 {
+		return rand.Uint64() >> 11
+	}
+	return seed
+}
+
 func (r *run) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(r.o.Progress, "%6.1fs  %s\n", time.Since(r.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
 // setUp starts the database, the providers, the proxies and the workers.
 func (r *run) setUp(ctx context.Context) (err error) {
-	o := pgtemp.Options{Fast: true}
-	if r.o.Keep {
-		o.Dir = filepath.Join(r.dir, "postgres")
-	}
-	if r.server, err = pgtemp.Start(ctx, o); err != nil {
+	if r.server, err = pgtemp.Start(ctx, pgtemp.Options{Fast: true, Dir: r.dataDir()}); err != nil {
 		return err
 	}
 	r.cleanup = append(r.cleanup, r.server.Stop)
-	if r.pool, err = pgxpool.New(ctx, r.server.URL()); err != nil {
+	if err := r.open(ctx); err != nil {
 		return fmt.Errorf("open the database: %w", err)
 	}
 	r.cleanup = append(r.cleanup, func() error { r.pool.Close(); return nil })
@@ -157,6 +161,38 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	}
 	r.say("Postgres %s, providers and %d workers run", r.server.Version(), workers)
 	return nil
+}
+
+// dataDir is where the next server keeps its data; "" is a temporary directory.
+func (r *run) dataDir() string {
+	if !r.o.Keep {
+		return ""
+	}
+	r.servers++
+	return filepath.Join(r.dir, fmt.Sprintf("postgres-%d", r.servers))
+}
+
+// open connects to whatever server is the primary when a connection is made.
+func (r *run) open(ctx context.Context) error {
+	config, err := pgxpool.ParseConfig(r.server.URL())
+	if err != nil {
+		return err
+	}
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		now, err := pgx.ParseConfig(r.primary().URL())
+		if err == nil {
+			c.Port = now.Port
+		}
+		return err
+	}
+	r.pool, err = pgxpool.NewWithConfig(ctx, config)
+	return err
+}
+
+func (r *run) primary() *pgtemp.Server {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.server
 }
 
 func (r *run) applySchema(ctx context.Context) error {

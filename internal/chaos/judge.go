@@ -42,7 +42,8 @@ type Report struct {
 	LostCommits int `json:"lost_commits"` // whose answer never came, and that were asked for again
 
 	Seconds float64 `json:"seconds"`
-	Seed    uint64  `json:"seed"`
+	Seed    uint64  `json:"seed"`            // the first of a series
+	Seeds   int     `json:"seeds,omitempty"` // of a series
 
 	operations []operationReport
 	problems   []string

@@ -17,7 +17,7 @@ const commitTime = 30 * time.Millisecond
 // What has entered it is delivered even if its sender has gone, as on a real network,
 // unless it is cut.
 type proxy struct {
-	target   string
+	target   atomic.Pointer[string]
 	listener net.Listener
 	delay    atomic.Int64 // nanoseconds by which each piece is late
 	deaf     atomic.Bool  // answers enter and never come out
@@ -48,12 +48,16 @@ func newProxy(ctx context.Context, target string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{target: target, listener: l, pairs: map[*pair]struct{}{}}
+	p := &proxy{listener: l, pairs: map[*pair]struct{}{}}
+	p.lead(target)
 	go p.serve()
 	return p, nil
 }
 
 func (p *proxy) addr() string { return p.listener.Addr().String() }
+
+// lead has new connections go to another server.
+func (p *proxy) lead(target string) { p.target.Store(&target) }
 
 func (p *proxy) close() error {
 	err := p.listener.Close()
@@ -76,7 +80,7 @@ func (p *proxy) serve() {
 }
 
 func (p *proxy) connect(client net.Conn) {
-	server, err := net.DialTimeout("tcp", p.target, time.Second)
+	server, err := net.DialTimeout("tcp", *p.target.Load(), time.Second)
 	if err != nil {
 		(&pair{client: client, server: client}).reset() // the server is down
 		return

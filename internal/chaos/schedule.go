@@ -16,6 +16,7 @@ const (
 	PauseAt       Kind = "pause_at_point"   // the same at a named point
 	Stop          Kind = "stop"             // SIGTERM
 	Restart       Kind = "restart_database" // an immediate shutdown, which is a crash
+	Promote       Kind = "promote_standby"  // the primary crashes, its synchronous standby takes over
 	CutDatabase   Kind = "cut_database"     // every connection is reset
 	CutProvider   Kind = "cut_provider"
 	DelayDatabase Kind = "delay_database" // every packet is late
@@ -37,7 +38,7 @@ const (
 
 // kinds in the order of the report. Each is in it as often as it should be drawn.
 var kinds = []Kind{
-	Kill, Kill, KillAt, KillAt, KillAt, Pause, PauseAt, PauseAt, Stop, Restart,
+	Kill, Kill, KillAt, KillAt, KillAt, Pause, PauseAt, PauseAt, Stop, Restart, Promote,
 	CutDatabase, CutProvider, DelayDatabase, DelayProvider, MuteDatabase, LoseCommits, LoseCommits, MuteProvider,
 }
 

@@ -77,7 +77,7 @@ func (r *run) strike(ctx context.Context, e event, database *sync.Mutex) error {
 	case Kill, KillAt, Stop, Pause, PauseAt:
 		s.turn.Lock()
 		defer s.turn.Unlock()
-	case Restart, MuteDatabase, DelayDatabase, LoseCommits:
+	case Restart, Promote, MuteDatabase, DelayDatabase, LoseCommits:
 		database.Lock()
 		defer database.Unlock()
 	}
@@ -106,8 +106,12 @@ func (r *run) strike(ctx context.Context, e event, database *sync.Mutex) error {
 	case Pause, PauseAt:
 		did = s.pause(e)
 	case Restart:
-		if err := r.server.Restart(ctx, pgtemp.ModeImmediate); err != nil {
+		if err := r.primary().Restart(ctx, pgtemp.ModeImmediate); err != nil {
 			return fmt.Errorf("restart the database: %w", err)
+		}
+	case Promote:
+		if err := r.promote(ctx, e.span); err != nil {
+			return err
 		}
 	case CutDatabase:
 		r.database.cut()
@@ -132,6 +136,30 @@ func (r *run) strike(ctx context.Context, e event, database *sync.Mutex) error {
 		r.say("%s%s", e.kind, e.detail())
 	}
 	return nil
+}
+
+// promote makes a synchronous standby under load, lets the load go on with it for a while,
+// and has it take over from a primary that crashes.
+func (r *run) promote(ctx context.Context, after time.Duration) error {
+	primary := r.primary()
+	standby, err := primary.Standby(ctx, r.dataDir())
+	if err != nil {
+		return err
+	}
+	r.cleanup = append(r.cleanup, standby.Stop)
+	time.Sleep(after)
+	if err := primary.Halt(pgtemp.ModeImmediate); err != nil {
+		return err
+	}
+	r.database.cut()
+	if err := standby.Promote(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.server = standby
+	r.mu.Unlock()
+	r.database.lead(standby.Address())
+	return primary.Stop()
 }
 
 func (e event) detail() string {

@@ -71,6 +71,8 @@ type Server struct {
 	home *home
 	port int
 
+	follows int // the port of the primary that it was made from; 0 for none
+
 	mu      sync.Mutex // held while the server goes up or down
 	proc    *process   // nil while down
 	stopped bool
@@ -134,8 +136,11 @@ func start(ctx context.Context, o Options) (_ *Server, err error) {
 // URL connects as the superuser to the database postgres. It stays the same over
 // Restart.
 func (s *Server) URL() string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+	return fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", s.Address())
 }
+
+// Address is host and port.
+func (s *Server) Address() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
 
 // Version is the full version, such as "15.18".
 func (s *Server) Version() string { return s.bin.Version }
@@ -277,6 +282,10 @@ func (s *Server) args() []string {
 	if s.home.temp {
 		// Shared memory in the directory goes with it, however the server ended.
 		args = append(args, "-c", "dynamic_shared_memory_type=mmap")
+	}
+	if s.follows != 0 { // heeded while it is a standby
+		args = append(args, "-c", "primary_slot_name="+standbyName,
+			"-c", fmt.Sprintf("primary_conninfo=host=127.0.0.1 port=%d user=postgres application_name=%s", s.follows, standbyName))
 	}
 	for name, value := range s.opts.Settings {
 		args = append(args, "-c", name+"="+value)
