@@ -62,9 +62,19 @@ func (r *Report) add(o Report) {
 		into *int
 		n    int
 	}{
-		{&r.Intents, o.Intents}, {&r.Duplicates, o.Duplicates}, {&r.Residual, o.Residual}, {&r.Lost, o.Lost}, {&r.WrongAnswers, o.WrongAnswers},
-		{&r.Stuck, o.Stuck}, {&r.Effects, o.Effects}, {&r.Succeeded, o.Succeeded}, {&r.Refused, o.Refused}, {&r.Exhausted, o.Exhausted},
-		{&r.Review, o.Review}, {&r.Repeats, o.Repeats}, {&r.LostCommits, o.LostCommits},
+		{&r.Intents, o.Intents},
+		{&r.Duplicates, o.Duplicates},
+		{&r.Residual, o.Residual},
+		{&r.Lost, o.Lost},
+		{&r.WrongAnswers, o.WrongAnswers},
+		{&r.Stuck, o.Stuck},
+		{&r.Effects, o.Effects},
+		{&r.Succeeded, o.Succeeded},
+		{&r.Refused, o.Refused},
+		{&r.Exhausted, o.Exhausted},
+		{&r.Review, o.Review},
+		{&r.Repeats, o.Repeats},
+		{&r.LostCommits, o.LostCommits},
 	} {
 		*sum.into += sum.n
 	}
