@@ -74,6 +74,12 @@ var Rules = []Rule{
 		Why:       "the worker knows the contract and no adapter, and is embedded as well as run by cmd",
 	},
 	{
+		Package:   "examples/rooms/...",
+		MayImport: []string{"outbox/...", "dispatch", "providers", "providers/local", "providers/smtp"},
+		Never:     []string{cobra, koanf},
+		Why:       "it embeds the worker as any application can: what it needs must be public",
+	},
+	{
 		Package:   "examples/...",
 		MayImport: []string{"outbox", "outbox/catalog"},
 		Never:     []string{river, goose, cobra, koanf},
