@@ -340,7 +340,7 @@ func TestReferencesAreDerivedAlikeInGoAndSQL(t *testing.T) {
 			parts[i] = storable.Draw(rt, "part")
 		}
 		generation := rapid.IntRange(1, 1<<31-1).Draw(rt, "generation")
-		got := query[string](b, `SELECT outbox.reference(outbox.scope_of($1, $2, $3, $4), $5)`, parts[0], parts[1], parts[2], parts[3], generation)
+		got := query[string](b, `SELECT outbox.reference(outbox.scope_of(outbox.part($1), $2, outbox.part($3), $4), $5)`, parts[0], parts[1], parts[2], parts[3], generation)
 		want := outbox.Reference(parts[0], parts[1], parts[2], parts[3], generation)
 		if got != want || len(got) != 32 || strings.Trim(got, "0123456789abcdefghijklmnopqrstuv") != "" {
 			rt.Fatalf("SQL %q, Go %q", got, want)

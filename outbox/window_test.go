@@ -23,8 +23,8 @@ func (b *testBundle) age(d time.Duration) {
 // searchRef is the reference of a generation of the only search.
 func (b *testBundle) searchRef(generation int) string {
 	b.t.Helper()
-	return query[string](b, `SELECT outbox.reference(outbox.scope_of(l.id::text, i.tenant, c.name, i.key), $1)
-		FROM outbox.ledger l, outbox.intents i JOIN outbox.catalog c ON c.id = i.catalog_id WHERE c.operation = 'search.v1' LIMIT 1`, generation)
+	return query[string](b, `SELECT outbox.reference(outbox.scope_of(c.ledger_part, i.tenant, c.name_part, i.key), $1)
+		FROM outbox.intents i JOIN outbox.catalog c ON c.id = i.catalog_id WHERE c.operation = 'search.v1' LIMIT 1`, generation)
 }
 
 // The window slides from the first intent: from then on it has no edge until it ends,

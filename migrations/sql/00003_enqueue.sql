@@ -87,23 +87,17 @@ END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.base32hex IS 'The first 160 bits in 32 characters of [0-9a-v].';
 
--- +goose StatementBegin
-CREATE FUNCTION outbox.scope_of(ledger text, tenant text, name text, key text) RETURNS bytea
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-    RETURN int4send(octet_length(ledger)) || convert_to(ledger, 'UTF8') || int4send(octet_length(tenant)) || convert_to(tenant, 'UTF8')
-        || int4send(octet_length(name)) || convert_to(name, 'UTF8') || int4send(octet_length(key)) || convert_to(key, 'UTF8');
-END $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION outbox.scope_of IS 'The bytes that name a key in a ledger: four parts, each after its length in four bytes. name is the operation''s, with its version where the catalog separates them.';
+-- Functions in SQL from here on are so plain that Postgres puts their bodies in the place
+-- of a call. It does so only where they claim no more than what they call: convert_to is
+-- stable.
+CREATE FUNCTION outbox.scope_of(ledger_part bytea, tenant text, name_part bytea, key text) RETURNS bytea
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN ledger_part || int4send(octet_length(tenant)) || convert_to(tenant, 'UTF8') || name_part || int4send(octet_length(key)) || convert_to(key, 'UTF8');
+COMMENT ON FUNCTION outbox.scope_of IS 'The bytes that name a key in a ledger: four parts, each after its length in four bytes. The catalog has the ledger''s and the operation name''s (with its version where the catalog separates them).';
 
--- +goose StatementBegin
 CREATE FUNCTION outbox.reference(scope bytea, generation int) RETURNS text
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-    RETURN outbox.base32hex(sha256(scope || int4send(length(generation::text)) || convert_to(generation::text, 'UTF8')));
-END $$;
--- +goose StatementEnd
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN outbox.base32hex(sha256(scope || int4send(length(generation::text)) || convert_to(generation::text, 'UTF8')));
 COMMENT ON FUNCTION outbox.reference IS 'What the provider is given as our key: the hash of a scope and a generation, its fifth part.';
 
 -- +goose StatementBegin
@@ -244,7 +238,7 @@ BEGIN
         RETURN p;
     END IF;
 
-    SELECT o.*, (SELECT l.id::text FROM outbox.ledger l) AS ledger INTO c
+    SELECT o.* INTO c
     FROM outbox.catalog o WHERE o.operation = r.operation ORDER BY o.revision DESC; -- INTO takes the first
     IF NOT FOUND THEN
         p.code := 'operation_unknown';
@@ -326,7 +320,7 @@ BEGIN
         p.key := k.key;
         p.window_length := c.window_length;
     END IF;
-    p.scope := outbox.scope_of(c.ledger, r.tenant, CASE WHEN c.key_version THEN c.operation ELSE c.name END, p.key);
+    p.scope := outbox.scope_of(c.ledger_part, r.tenant, c.name_part, p.key);
     RETURN p;
 END $$;
 -- +goose StatementEnd
@@ -343,6 +337,12 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.refused IS 'The answer to bad input.';
+
+CREATE FUNCTION outbox.hint_of(state outbox.state) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE state
+    WHEN 'exhausted' THEN 'Proven not executed and out of attempts: an operator may replay it, or supersede it with a new intent.'
+    ELSE 'Ask for the status under this reference; do not resubmit.' END;
+COMMENT ON FUNCTION outbox.hint_of IS 'What to do about an intent that is in flight.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.answer_of(tenant text, reference text) RETURNS outbox.answer
@@ -365,9 +365,7 @@ BEGIN
         a.answer := 'not_found';
         a.hint := 'No intent of this tenant has that reference.';
     ELSIF a.answer = 'in_flight' THEN
-        a.hint := CASE a.state
-            WHEN 'exhausted' THEN 'Proven not executed and out of attempts: an operator may replay it, or supersede it with a new intent.'
-            ELSE 'Ask for the status under this reference; do not resubmit.' END;
+        a.hint := outbox.hint_of(a.state);
     END IF;
     RETURN a;
 END $$;
@@ -375,28 +373,37 @@ END $$;
 COMMENT ON FUNCTION outbox.answer_of IS 'What the ledger knows of a reference of a tenant.';
 
 -- +goose StatementBegin
-CREATE FUNCTION outbox.repeat_of(reference text, r outbox.request, p outbox.prepared) RETURNS outbox.answer
+CREATE FUNCTION outbox.repeat_of(reference text, operation text, digest bytea, payload json, principal text[]) RETURNS outbox.answer
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    a outbox.answer := outbox.answer_of(r.tenant, repeat_of.reference);
-    i outbox.intents;
+    a outbox.answer;
 BEGIN
-    SELECT * INTO i FROM outbox.intents k WHERE k.reference = repeat_of.reference;
-    IF NOT FOUND THEN
+    -- One statement, one snapshot: the outbox row goes as the outcome comes.
+    WITH known AS (
+        SELECT i.id, i.digest <> repeat_of.digest AS differs, i.reference, i.payload, i.created_at, c.operation, coalesce(e.state, o.state) AS state,
+            coalesce(e.attempt, o.attempt) AS attempt, e.code, e.provider_id, e.reason, e.result, e.settled_at,
+            CASE WHEN i.digest <> repeat_of.digest THEN 'conflict' WHEN e.intent_id IS NULL THEN 'in_flight' WHEN i.payload IS NULL THEN 'expired' ELSE 'settled' END AS answer
+        FROM outbox.intents i
+        JOIN outbox.catalog c ON c.id = i.catalog_id
+        LEFT JOIN outbox.outcomes e ON e.intent_id = i.id
+        LEFT JOIN outbox.outbox o ON o.intent_id = i.id
+        WHERE i.reference = repeat_of.reference
+    ), noted AS (
+        INSERT INTO outbox.repeats (intent_id, answer, principal) SELECT k.id, k.answer, repeat_of.principal FROM known k
+    )
+    SELECT k.answer, k.reference, k.state, CASE WHEN k.differs THEN 'payload_differs' ELSE k.code END, NULL,
+        CASE WHEN k.differs THEN format('This key is taken by an intent%s with another payload; nothing was recorded.',
+                CASE WHEN k.operation <> repeat_of.operation THEN ' of ' || k.operation END)
+            WHEN k.answer = 'in_flight' THEN outbox.hint_of(k.state) END,
+        CASE WHEN k.differs AND k.payload IS NOT NULL THEN outbox.differences(k.payload, repeat_of.payload) END,
+        k.operation, k.attempt, CASE WHEN NOT k.differs THEN k.provider_id END, CASE WHEN NOT k.differs THEN k.reason END,
+        CASE WHEN NOT k.differs THEN k.result END, k.created_at, k.settled_at
+    INTO a FROM known k;
+    IF a.answer IS NULL THEN
         -- Only a snapshot older than the other transaction's commit gets here.
         a := outbox.refused(NULL, NULL, 'Ask again with the same key.');
         a.answer := 'busy';
-        RETURN a;
     END IF;
-    IF i.digest <> p.digest THEN
-        a.answer := 'conflict';
-        a.code := 'payload_differs';
-        a.hint := CASE WHEN a.operation = r.operation THEN 'This key is taken by an intent with another payload; nothing was recorded.'
-            ELSE format('This key is taken by an intent of %s with another payload; nothing was recorded.', a.operation) END;
-        a.differs := CASE WHEN i.payload IS NOT NULL THEN outbox.differences(i.payload, p.payload) END;
-        a.provider_id := NULL; a.result := NULL; a.reason := NULL;
-    END IF;
-    INSERT INTO outbox.repeats (intent_id, answer, principal) VALUES (i.id, a.answer, r.principal);
     RETURN a;
 END $$;
 -- +goose StatementEnd
@@ -529,7 +536,7 @@ BEGIN
                 reference := outbox.reference(p.scope, gen);
             END IF;
         END IF;
-        RETURN outbox.repeat_of(reference, r, p);
+        RETURN outbox.repeat_of(reference, r.operation, p.digest, p.payload, r.principal);
     END IF;
 
     INSERT INTO outbox.outbox (intent_id, next_at, deadline, lane, catalog_id, state, phase, rank, tenant)
@@ -574,71 +581,30 @@ END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.record_retired IS 'A retired operation answers for what it has; what would be new is undone and refused.';
 
--- +goose StatementBegin
-CREATE FUNCTION outbox.accept(
-    tenant text, operation text, payload text, operation_id text, subject text, principal text[], task text,
-    not_before timestamptz, deadline timestamptz, priority int, trace text, digest bytea
-) RETURNS outbox.answer
-LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    a outbox.answer;
-    c record;
-    doc json;
-    key text;
-    intent_id bigint;
-    asleep boolean;
-BEGIN
-    -- Few and large expressions, because each is set up anew in every transaction. The
-    -- limits are those of outbox.refusal.
-    IF (digest = sha256(convert_to(payload, 'UTF8')) AND tenant <> '' AND length(tenant) <= 255
-        AND (operation_id <> '' AND length(operation_id) <= 255) IS NOT FALSE AND length(concat(subject, task, trace)) <= 255
-        AND (principal IS NULL OR array_ndims(principal) = 1 AND array_lower(principal, 1) = 1 AND cardinality(principal) <= 16
-             AND length(array_to_string(principal, '')) <= 1024 AND array_position(principal, NULL) IS NULL)
-        AND (priority BETWEEN -100 AND 100 AND isfinite(not_before) AND isfinite(deadline) AND deadline > not_before) IS NOT FALSE
-       ) IS NOT TRUE THEN
-        RETURN NULL;
-    END IF;
-    SELECT o.*, (SELECT l.id::text FROM outbox.ledger l) AS ledger INTO c
-    FROM outbox.catalog o WHERE o.operation = accept.operation ORDER BY o.revision DESC; -- INTO takes the first
-    IF (octet_length(payload) <= c.max_payload AND c.defaults IS NULL AND NOT c.key_subject AND NOT c.retired) IS NOT TRUE THEN
-        RETURN NULL;
-    END IF;
-    BEGIN
-        doc := payload;
-    EXCEPTION WHEN invalid_text_representation OR statement_too_complex THEN
-        RETURN NULL;
-    END;
-    key := CASE
-        WHEN json_typeof(doc) <> 'object' THEN NULL
-        WHEN c.key_rule = 'operation_id' THEN to_json(operation_id)::text
-        WHEN operation_id IS NULL AND cardinality(c.key_fields) = 1 AND (doc #> c.key_fields[1]::text[])::text <> '""'
-             AND json_typeof(doc #> c.key_fields[1]::text[]) IN ('string', 'number') THEN '[' || (doc #> c.key_fields[1]::text[])::text || ']' END;
-    IF key IS NULL THEN
-        RETURN NULL;
-    END IF;
+-- The short way is for what most callers send: a payload that they have canonicalised,
+-- under a key of one field or an operation id. It takes few and large expressions, because
+-- each is set up anew in every transaction, and one statement per step, because each costs
+-- more to start and end than to run. What is unusual or wrong goes the long way, and
+-- nobody can tell by the rows or the answer which way it was.
 
-    a := ROW('accepted', outbox.reference(outbox.scope_of(c.ledger, tenant, CASE WHEN c.key_version THEN c.operation ELSE c.name END, key), 1),
-        CASE WHEN c.approval THEN 'awaiting_approval' ELSE 'accepted' END, NULL, NULL, NULL, NULL, operation, 0, NULL, NULL, NULL, clock_timestamp(), NULL);
-    INSERT INTO outbox.intents AS i (created_at, not_before, deadline, catalog_id, generation, priority, digest_version,
-        tenant, reference, digest, key, subject, task, trace, principal, payload)
-    VALUES (a.created_at, not_before, deadline, c.id, 1, coalesce(priority, 0), 1,
-        tenant, a.reference, digest, key, subject, task, trace, principal, doc)
-    ON CONFLICT ON CONSTRAINT intents_reference_key DO NOTHING
-    RETURNING i.id INTO intent_id;
-    IF intent_id IS NULL THEN
-        RETURN NULL;
-    END IF;
-    INSERT INTO outbox.outbox (intent_id, next_at, deadline, lane, catalog_id, state, phase, rank, tenant)
-    VALUES (intent_id, coalesce(not_before, a.created_at), deadline, c.lane, c.id, a.state,
-        CASE WHEN c.approval THEN 'parked' ELSE 'due' END::outbox.phase, -coalesce(priority, 0), tenant)
-    RETURNING NOT c.approval AND (SELECT l.asleep FROM outbox.lanes l WHERE l.id = c.lane) INTO asleep;
-    IF asleep THEN
-        PERFORM pg_notify('outbox_due', c.lane::text);
-    END IF;
-    RETURN a;
-END $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION outbox.accept IS 'The short way, which can do nothing but accept: a new intent under a key of one field or an operation id, from a caller that has canonicalised it. Null for whatever is unusual, taken or wrong: that goes the long way, with the same outcome where both could go.';
+CREATE FUNCTION outbox.plain(
+    tenant text, payload text, operation_id text, subject text, principal text[], task text,
+    not_before timestamptz, deadline timestamptz, priority int, trace text, digest bytea
+) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+RETURN digest = sha256(convert_to(payload, 'UTF8')) AND tenant <> '' AND length(tenant) <= 255
+    AND (operation_id <> '' AND length(operation_id) <= 255) IS NOT FALSE
+    AND coalesce(length(subject), 0) <= 255 AND coalesce(length(task), 0) <= 255 AND coalesce(length(trace), 0) <= 255
+    AND (principal IS NULL OR array_ndims(principal) = 1 AND array_lower(principal, 1) = 1 AND cardinality(principal) <= 16
+         AND length(array_to_string(principal, '')) <= 1024 AND array_position(principal, NULL) IS NULL)
+    AND (priority >= -100 AND priority <= 100 AND isfinite(not_before) AND isfinite(deadline) AND deadline > not_before) IS NOT FALSE;
+COMMENT ON FUNCTION outbox.plain IS 'Whether a request may go the short way, whatever its operation. The limits are those of outbox.refusal.';
+
+CREATE FUNCTION outbox.plain_key(rule outbox.key_rule, fields int, operation_id text, value json) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN CASE
+    WHEN rule = 'operation_id' THEN to_json(operation_id)::text
+    WHEN operation_id IS NULL AND fields = 1 AND json_typeof(value) IN ('string', 'number') AND value::text <> '""' THEN '[' || value::text || ']' END;
+COMMENT ON FUNCTION outbox.plain_key IS 'The key of a request on the short way, as outbox.key_of decides it: the operation id, or the value of the only field. Null where it is not that easy.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.enqueue(
@@ -654,13 +620,49 @@ DECLARE
     p outbox.prepared;
     a outbox.answer;
     patience text;
+    c record;
+    doc json;
+    key text;
+    ref text;
+    intent_id bigint;
+    recorded_at timestamptz;
+    asleep boolean;
 BEGIN
-    IF digest IS NOT NULL AND NOT nowait AND coalesce(parent, supersedes, compensates) IS NULL THEN
-        a := outbox.accept(tenant, operation, payload, operation_id, subject, principal, task, not_before, deadline, priority, trace, digest);
-        IF a.answer IS NOT NULL THEN
-            RETURN a;
+    <<short>>
+    BEGIN
+        EXIT short WHEN nowait OR coalesce(parent, supersedes, compensates) IS NOT NULL
+            OR outbox.plain(tenant, payload, operation_id, subject, principal, task, not_before, deadline, priority, trace, digest) IS NOT TRUE;
+        BEGIN
+            doc := payload;
+        EXCEPTION WHEN invalid_text_representation OR statement_too_complex THEN
+            EXIT short;
+        END;
+        SELECT o.id, o.lane, o.approval, o.key_rule, o.ledger_part, o.name_part, cardinality(o.key_fields) AS fields, doc #> o.key_fields[1]::text[] AS value,
+            CASE WHEN o.approval THEN 'awaiting_approval' ELSE 'accepted' END::outbox.state AS state,
+            octet_length(payload) <= o.max_payload AND o.defaults IS NULL AND NOT o.key_subject AND NOT o.retired AND json_typeof(doc) = 'object' AS plain
+        INTO c FROM outbox.catalog o WHERE o.operation = enqueue.operation ORDER BY o.revision DESC; -- INTO takes the first
+        key := CASE WHEN c.plain THEN outbox.plain_key(c.key_rule, c.fields, operation_id, c.value) END;
+        EXIT short WHEN key IS NULL;
+        ref := outbox.reference(outbox.scope_of(c.ledger_part, tenant, c.name_part, key), 1);
+
+        INSERT INTO outbox.intents AS i (created_at, not_before, deadline, catalog_id, generation, priority, digest_version,
+            tenant, reference, digest, key, subject, task, trace, principal, payload)
+        VALUES (clock_timestamp(), not_before, deadline, c.id, 1, coalesce(priority, 0), 1,
+            tenant, ref, digest, key, subject, task, trace, principal, doc)
+        ON CONFLICT ON CONSTRAINT intents_reference_key DO NOTHING
+        RETURNING i.id, i.created_at INTO intent_id, recorded_at;
+        EXIT short WHEN intent_id IS NULL;
+        INSERT INTO outbox.outbox (intent_id, next_at, deadline, lane, catalog_id, state, phase, rank, tenant)
+        VALUES (intent_id, coalesce(not_before, recorded_at), deadline, c.lane, c.id, c.state,
+            CASE WHEN c.approval THEN 'parked' ELSE 'due' END::outbox.phase, -coalesce(priority, 0), tenant)
+        RETURNING NOT c.approval AND (SELECT l.asleep FROM outbox.lanes l WHERE l.id = c.lane) INTO asleep;
+        -- NOTIFY takes a global lock at commit, so only while somebody sleeps.
+        IF asleep THEN
+            PERFORM pg_notify('outbox_due', c.lane::text);
         END IF;
-    END IF;
+        RETURN ROW('accepted'::text, ref, c.state, NULL::text, NULL::text, NULL::text, NULL::text[], operation, 0, NULL::text, NULL::text, NULL::json,
+            recorded_at, NULL::timestamptz);
+    END;
 
     r := ROW(tenant, operation, payload, operation_id, subject, principal, task, parent, supersedes, compensates,
              not_before, deadline, priority, trace, digest);
@@ -775,7 +777,7 @@ END $$;
 COMMENT ON FUNCTION outbox.enqueue_follow_on IS 'Records a follow-on of a succeeded intent under the key (parent reference, name); for the worker.';
 
 -- +goose Down
-DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.prepare_element, outbox.enqueue, outbox.accept, outbox.record_retired, outbox.record,
-    outbox.generation_of, outbox.supersede, outbox.repeat_of, outbox.answer_of, outbox.refused, outbox.prepare, outbox.scope_of, outbox.key_of,
+DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.prepare_element, outbox.enqueue, outbox.plain_key, outbox.plain, outbox.record_retired, outbox.record,
+    outbox.generation_of, outbox.supersede, outbox.repeat_of, outbox.answer_of, outbox.hint_of, outbox.refused, outbox.prepare, outbox.scope_of, outbox.key_of,
     outbox.refusal, outbox.differences, outbox.reference, outbox.base32hex;
 DROP TYPE outbox.answer, outbox.prepared, outbox.request;
