@@ -45,7 +45,7 @@ SELECT i.reference, c.name, coalesce(i.payload ->> 'order_id', split_part(i.payl
 	coalesce(e.state, o.state)::text, coalesce(o.phase::text, ''), coalesce(o.review_reason, e.reason, h.reason, ''), coalesce(e.provider_id, ''),
 	EXISTS (SELECT FROM outbox.history WHERE intent_id = i.id AND event = 'lease_expired'),
 	o.state = 'executing' AND o.next_at < clock_timestamp(),
-	(c.name = 'charge' AND e.state = 'succeeded' AND i.payload ->> 'receipt' = 'true')::int,
+	coalesce(c.name = 'charge' AND e.state = 'succeeded' AND i.payload ->> 'receipt' = 'true', false)::int,
 	(SELECT count(*)::int FROM outbox.intents f WHERE f.parent_id = i.id)
 FROM outbox.intents i
 JOIN outbox.catalog c ON c.id = i.catalog_id
