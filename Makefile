@@ -67,6 +67,10 @@ fuzz: ## Each fuzz target for FUZZTIME (10s)
 bench: bin/pgtemp ## Benchmarks, on a private Postgres (PKG=./outbox BENCH=Enqueue)
 	@$(PGTEMP) $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -p=1 -timeout=30m $(TEST_FLAGS) $(PKG)
 
+.PHONY: mutants
+mutants: bin/pgtemp ## Take each guard away and see a test go red (MUTANTS='fence pins')
+	@bin/pgtemp $(PG_LENIENT) $(if $(PG),-version $(PG)) -- $(GO) run ./internal/mutants $(MUTANTS)
+
 .PHONY: lint
 lint: ## vet, staticcheck, gofumpt, import arrows, modules, scripts
 	$(GO) vet ./...
