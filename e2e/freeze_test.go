@@ -159,6 +159,62 @@ func TestAWorkerThatWakesUpAfterAnotherHasSettledChangesNothing(t *testing.T) {
 	b.compare()
 }
 
+// A worker sleeps for longer than its lease at each point of a call, and wakes up when
+// another has asked what became of it: one effect, whether the provider honours keys or can
+// only be looked up, and whatever the first worker still has to say.
+func TestAWorkerThatSleepsBeyondItsLeaseCausesOneEffectAtEveryPoint(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		claim    string
+		hook     point // where it falls asleep; "": while the provider has its request
+		promises string
+		keys     simulator.KeyMode
+		requests int // it sends nothing after its lease, and nobody sends blindly; 0: some are told that one is in progress
+	}{
+		{"before the request is written, by key", beforeWrite, byKey, simulator.Honour, 1},
+		{"before the request is written, by lookup", beforeWrite, byLookup, simulator.Ignore, 1},
+		{"while it is with the provider, by key", "", byKey, simulator.Honour, 0},
+		{"while it is with the provider, by lookup", "", byLookup, simulator.Ignore, 1},
+		{"after it, by key", afterCall, byKey, simulator.Honour, 2},
+		{"after it, by lookup", afterCall, byLookup, simulator.Ignore, 1},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, withTimes(killCall, killLease))
+			b.must(b.sim.SetBehaviour(simulator.Charges, simulator.Behaviour{Keys: c.keys}))
+			b.configure(c.promises)
+			reference := b.charge(plain("1"))
+			var first *child
+			wake := func() { first.thaw() }
+			if c.hook != "" {
+				h := b.hookedWorker("first", c.hook, reference)
+				h.await(b)
+				first, wake = h.child, func() { h.thaw(); h.goOn() }
+			} else {
+				answer := b.sim.Hold(simulator.Charges, reference, simulator.BeforeEffect)
+				first = b.worker("first")
+				b.held(simulator.Charges, reference)
+				wake = func() { answer(); first.thaw() }
+			}
+			first.freeze()
+			b.worker("second")
+			b.await(`EXISTS (SELECT FROM outbox.history WHERE event = 'lease_expired')`)
+			b.await(`EXISTS (SELECT FROM outbox.history WHERE attempt > 1)`) // asked about, or sent again
+			wake()
+			b.state(reference, outbox.Succeeded)
+			b.quiet()
+			b.state(b.charge(plain("2")), outbox.Succeeded)
+			b.quiet()
+			requests := c.requests
+			if requests == 0 {
+				requests = b.sim.Requests(simulator.Charges, reference)
+			}
+			b.counted(simulator.Charges, reference, 1, requests)
+			b.compare()
+		})
+	}
+}
+
 // A worker's machine sleeps, or its network is gone, in the middle of a transaction in
 // which it hands out work. The others are not held up by what it has locked.
 func TestAWorkerFrozenInATransactionHoldsUpNobody(t *testing.T) {

@@ -11,7 +11,7 @@ var guards = []guard{
 	},
 	{
 		name: "digest check: another payload is a conflict", file: "migrations/sql/00003_enqueue.sql",
-		old: "IF i.digest <> p.digest THEN", new: "IF false THEN",
+		old: "CASE WHEN i.digest <> repeat_of.digest THEN 'conflict' WHEN", new: "CASE WHEN",
 		test: "./outbox TestConflictNamesEachDifferingField",
 	},
 	{
@@ -21,7 +21,7 @@ var guards = []guard{
 	},
 	{
 		name: "tenant scope of a key", file: "migrations/sql/00003_enqueue.sql",
-		old: "p.scope := outbox.scope_of(c.ledger, r.tenant,", new: "p.scope := outbox.scope_of(c.ledger, '',",
+		old: "ledger_part || int4send(octet_length(tenant)) || convert_to(tenant, 'UTF8') || name_part", new: "ledger_part || name_part",
 		test: "./outbox TestWhatSeparatesKeys",
 	},
 	{
@@ -30,8 +30,8 @@ var guards = []guard{
 		test: "./outbox TestGetTellsTheTenantAndNobodyElse",
 	},
 	{
-		name: "versions of an operation share a key", file: "migrations/sql/00003_enqueue.sql",
-		old: "r.tenant, CASE WHEN c.key_version THEN c.operation ELSE c.name END, p.key)", new: "r.tenant, c.operation, p.key)",
+		name: "versions of an operation share a key", file: "migrations/sql/00001_ledger.sql",
+		old: "outbox.part(CASE WHEN key_version THEN operation ELSE name END)", new: "outbox.part(operation)",
 		test: "./outbox TestWhatSeparatesKeys",
 	},
 	{
