@@ -104,35 +104,26 @@ COMMENT ON FUNCTION outbox.reference IS 'What the provider is given as our key: 
 CREATE FUNCTION outbox.differences(a json, b json, at text DEFAULT '') RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-    found text[] := '{}';
-    pair record;
+    found text[];
 BEGIN
     -- Both are canonical, so equal values are equal texts.
-    IF a::text IS NOT DISTINCT FROM b::text THEN
-        RETURN found;
-    END IF;
     IF json_typeof(a) = 'object' AND json_typeof(b) = 'object' THEN
-        FOR pair IN
-            SELECT key, l.value AS l, r.value AS r
-            FROM json_each(a) l FULL JOIN json_each(b) r USING (key) ORDER BY key COLLATE "C"
-        LOOP
-            found := found || outbox.differences(pair.l, pair.r, at || '/' || replace(replace(pair.key, '~', '~0'), '/', '~1'));
-        END LOOP;
+        SELECT array_agg(d.path ORDER BY key COLLATE "C", d.n) INTO found
+        FROM json_each(a) l FULL JOIN json_each(b) r USING (key),
+            unnest(outbox.differences(l.value, r.value, at || '/' || replace(replace(key, '~', '~0'), '/', '~1'))) WITH ORDINALITY d(path, n)
+        WHERE l.value::text IS DISTINCT FROM r.value::text;
     ELSIF json_typeof(a) = 'array' AND json_typeof(b) = 'array' THEN
-        FOR pair IN
-            SELECT n, l.value AS l, r.value AS r
-            FROM json_array_elements(a) WITH ORDINALITY l(value, n)
-            FULL JOIN json_array_elements(b) WITH ORDINALITY r(value, n) USING (n) ORDER BY n
-        LOOP
-            found := found || outbox.differences(pair.l, pair.r, at || '/' || pair.n - 1);
-        END LOOP;
+        SELECT array_agg(d.path ORDER BY i, d.n) INTO found
+        FROM json_array_elements(a) WITH ORDINALITY l(value, i) FULL JOIN json_array_elements(b) WITH ORDINALITY r(value, i) USING (i),
+            unnest(outbox.differences(l.value, r.value, at || '/' || i - 1)) WITH ORDINALITY d(path, n)
+        WHERE l.value::text IS DISTINCT FROM r.value::text;
     ELSE
         found := ARRAY[at];
     END IF;
     RETURN found[1:16];
 END $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION outbox.differences IS 'JSON Pointers of what differs between two canonical documents, sixteen at most; never a value.';
+COMMENT ON FUNCTION outbox.differences IS 'JSON Pointers of what differs between two canonical documents that are not equal, sixteen at most; never a value.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.refusal(r outbox.request) RETURNS outbox.prepared
@@ -373,7 +364,7 @@ END $$;
 COMMENT ON FUNCTION outbox.answer_of IS 'What the ledger knows of a reference of a tenant.';
 
 -- +goose StatementBegin
-CREATE FUNCTION outbox.repeat_of(reference text, operation text, digest bytea, payload json, principal text[]) RETURNS outbox.answer
+CREATE FUNCTION outbox.repeat_of(reference text, scope bytea, operation text, digest bytea, payload json, principal text[]) RETURNS outbox.answer
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     a outbox.answer;
@@ -388,6 +379,7 @@ BEGIN
         LEFT JOIN outbox.outcomes e ON e.intent_id = i.id
         LEFT JOIN outbox.outbox o ON o.intent_id = i.id
         WHERE i.reference = repeat_of.reference
+          AND NOT EXISTS (SELECT FROM outbox.heads h WHERE h.scope = sha256(repeat_of.scope) AND h.generation > i.generation)
     ), noted AS (
         INSERT INTO outbox.repeats (intent_id, answer, principal) SELECT k.id, k.answer, repeat_of.principal FROM known k
     )
@@ -399,15 +391,10 @@ BEGIN
         k.operation, k.attempt, CASE WHEN NOT k.differs THEN k.provider_id END, CASE WHEN NOT k.differs THEN k.reason END,
         CASE WHEN NOT k.differs THEN k.result END, k.created_at, k.settled_at
     INTO a FROM known k;
-    IF a.answer IS NULL THEN
-        -- Only a snapshot older than the other transaction's commit gets here.
-        a := outbox.refused(NULL, NULL, 'Ask again with the same key.');
-        a.answer := 'busy';
-    END IF;
     RETURN a;
 END $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION outbox.repeat_of IS 'The answer to somebody who asks again, recorded in repeats.';
+COMMENT ON FUNCTION outbox.repeat_of IS 'The answer to somebody who asks again, recorded in repeats. Null where the reference is not in sight, or its scope has a later generation.';
 
 -- +goose StatementBegin
 CREATE FUNCTION outbox.supersede(r outbox.request, p outbox.prepared, latest int, acts boolean, OUT supersedes_id bigint, OUT code text, OUT hint text)
@@ -530,13 +517,17 @@ BEGIN
     ON CONFLICT ON CONSTRAINT intents_reference_key DO NOTHING
     RETURNING i.id INTO intent_id;
     IF intent_id IS NULL THEN
-        IF NOT several THEN
+        a := outbox.repeat_of(reference, p.scope, r.operation, p.digest, p.payload, r.principal);
+        IF a.answer IS NULL AND NOT several THEN
             SELECT h.generation INTO gen FROM outbox.heads h WHERE h.scope = sha256(p.scope);
-            IF gen > 1 THEN
-                reference := outbox.reference(p.scope, gen);
-            END IF;
+            a := outbox.repeat_of(outbox.reference(p.scope, gen), p.scope, r.operation, p.digest, p.payload, r.principal);
         END IF;
-        RETURN outbox.repeat_of(reference, r.operation, p.digest, p.payload, r.principal);
+        IF a.answer IS NULL THEN
+            -- Only a snapshot older than the other transaction's commit gets here.
+            a := outbox.refused(NULL, NULL, 'Ask again with the same key.');
+            a.answer := 'busy';
+        END IF;
+        RETURN a;
     END IF;
 
     INSERT INTO outbox.outbox (intent_id, next_at, deadline, lane, catalog_id, state, phase, rank, tenant)
@@ -623,6 +614,7 @@ DECLARE
     c record;
     doc json;
     key text;
+    scope bytea;
     ref text;
     intent_id bigint;
     recorded_at timestamptz;
@@ -643,7 +635,8 @@ BEGIN
         INTO c FROM outbox.catalog o WHERE o.operation = enqueue.operation ORDER BY o.revision DESC; -- INTO takes the first
         key := CASE WHEN c.plain THEN outbox.plain_key(c.key_rule, c.fields, operation_id, c.value) END;
         EXIT short WHEN key IS NULL;
-        ref := outbox.reference(outbox.scope_of(c.ledger_part, tenant, c.name_part, key), 1);
+        scope := outbox.scope_of(c.ledger_part, tenant, c.name_part, key);
+        ref := outbox.reference(scope, 1);
 
         INSERT INTO outbox.intents AS i (created_at, not_before, deadline, catalog_id, generation, priority, digest_version,
             tenant, reference, digest, key, subject, task, trace, principal, payload)
@@ -651,7 +644,11 @@ BEGIN
             tenant, ref, digest, key, subject, task, trace, principal, doc)
         ON CONFLICT ON CONSTRAINT intents_reference_key DO NOTHING
         RETURNING i.id, i.created_at INTO intent_id, recorded_at;
-        EXIT short WHEN intent_id IS NULL;
+        IF intent_id IS NULL THEN
+            a := outbox.repeat_of(ref, scope, operation, digest, doc, principal);
+            EXIT short WHEN a.answer IS NULL;
+            RETURN a;
+        END IF;
         INSERT INTO outbox.outbox (intent_id, next_at, deadline, lane, catalog_id, state, phase, rank, tenant)
         VALUES (intent_id, coalesce(not_before, recorded_at), deadline, c.lane, c.id, c.state,
             CASE WHEN c.approval THEN 'parked' ELSE 'due' END::outbox.phase, -coalesce(priority, 0), tenant)
@@ -708,18 +705,77 @@ END $$;
 COMMENT ON FUNCTION outbox.prepare_element IS 'One element of a bulk as a request, prepared.';
 
 -- +goose StatementBegin
+CREATE FUNCTION outbox.accept_many(requests json) RETURNS outbox.answer[]
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    answers outbox.answer[];
+    lanes int[];
+BEGIN
+    WITH asked AS MATERIALIZED (
+        SELECT r.*, r.payload::json AS doc FROM json_populate_recordset(NULL::outbox.request, requests) WITH ORDINALITY r
+    ), ruled AS MATERIALIZED (
+        SELECT r.*, o.id AS catalog_id, o.lane, o.approval, o.key_rule, o.ledger_part, o.name_part,
+            CASE WHEN r.parent IS NULL AND r.supersedes IS NULL AND r.compensates IS NULL
+                AND octet_length(r.payload) <= o.max_payload AND o.defaults IS NULL AND NOT o.key_subject AND NOT o.retired AND json_typeof(r.doc) = 'object'
+                AND outbox.plain(r.tenant, r.payload, r.operation_id, r.subject, r.principal, r.task, r.not_before, r.deadline, r.priority, r.trace, r.digest)
+            THEN outbox.plain_key(o.key_rule, cardinality(o.key_fields), r.operation_id, r.doc #> o.key_fields[1]::text[]) END AS key
+        FROM asked r LEFT JOIN LATERAL (
+            SELECT * FROM outbox.catalog c WHERE c.operation = r.operation ORDER BY c.revision DESC LIMIT 1
+        ) o ON true
+    ), scoped AS MATERIALIZED (
+        SELECT r.*, outbox.scope_of(r.ledger_part, r.tenant, r.name_part, r.key) AS scope FROM ruled r
+        -- A key that several may ask for, each his way, is taken in one order by everybody,
+        -- or two bulks could deadlock: so all of those here, or none.
+        WHERE r.key IS NOT NULL AND NOT EXISTS (SELECT FROM ruled k WHERE k.key IS NULL AND k.key_rule <> 'arguments' AND k.supersedes IS NULL)
+    ), firsts AS MATERIALIZED (
+        SELECT DISTINCT ON (s.scope) s.*, outbox.reference(s.scope, 1) AS reference FROM scoped s ORDER BY s.scope, s.ordinality
+    ), i AS (
+        INSERT INTO outbox.intents AS i (created_at, not_before, deadline, catalog_id, generation, priority, digest_version,
+            tenant, reference, digest, key, subject, task, trace, principal, payload)
+        SELECT clock_timestamp(), f.not_before, f.deadline, f.catalog_id, 1, coalesce(f.priority, 0), 1,
+            f.tenant, f.reference, f.digest, f.key, f.subject, f.task, f.trace, f.principal, f.doc
+        FROM firsts f ORDER BY f.scope
+        ON CONFLICT ON CONSTRAINT intents_reference_key DO NOTHING
+        RETURNING i.id, i.reference, i.created_at
+    ), accepted AS MATERIALIZED (
+        SELECT f.*, i.id, i.created_at, CASE WHEN f.approval THEN 'awaiting_approval' ELSE 'accepted' END::outbox.state AS state
+        FROM i JOIN firsts f ON f.reference = i.reference
+    ), o AS (
+        INSERT INTO outbox.outbox (intent_id, next_at, deadline, lane, catalog_id, state, phase, rank, tenant)
+        SELECT a.id, coalesce(a.not_before, a.created_at), a.deadline, a.lane, a.catalog_id, a.state,
+            CASE WHEN a.approval THEN 'parked' ELSE 'due' END::outbox.phase, -coalesce(a.priority, 0), a.tenant
+        FROM accepted a
+    )
+    SELECT array_agg(CASE WHEN a.id IS NOT NULL THEN ROW('accepted', a.reference, a.state, NULL, NULL, NULL, NULL, a.operation, 0,
+            NULL, NULL, NULL, a.created_at, NULL)::outbox.answer END ORDER BY r.ordinality),
+        array_agg(DISTINCT a.lane) FILTER (WHERE NOT a.approval)
+    INTO answers, lanes
+    FROM asked r LEFT JOIN accepted a ON a.ordinality = r.ordinality;
+    PERFORM pg_notify('outbox_due', l.id::text) FROM outbox.lanes l WHERE l.id = ANY (lanes) AND l.asleep;
+    RETURN answers;
+EXCEPTION WHEN data_exception OR statement_too_complex THEN
+    RETURN NULL; -- one element is no request: the long way says which
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION outbox.accept_many IS 'The short way for a bulk: answers for what is plain and new, null for the rest.';
+
+-- +goose StatementBegin
 CREATE FUNCTION outbox.enqueue_many(requests json) RETURNS SETOF outbox.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     item record;
     a outbox.answer;
-    answers outbox.answer[] := '{}';
+    answers outbox.answer[] := outbox.accept_many(requests);
 BEGIN
-    -- In the order of the keys, so that two bulks cannot deadlock; answered in the order given.
+    -- In the order of the keys, so that two bulks cannot deadlock; answered in the order
+    -- given. Those of several generations, which lock a head, come after those of one.
     FOR item IN
         SELECT j.n, e.r, e.p
-        FROM json_array_elements(requests) WITH ORDINALITY j(value, n), outbox.prepare_element(j.value) e
-        ORDER BY (e.p).scope, j.n
+        FROM json_array_elements(requests) WITH ORDINALITY j(value, n)
+        LEFT JOIN unnest(answers) WITH ORDINALITY known ON known.ordinality = j.n,
+            outbox.prepare_element(j.value) e
+        WHERE known.answer IS NULL
+        ORDER BY (e.p).window_length IS NOT NULL OR (e.r).supersedes IS NOT NULL, (e.p).scope, j.n
     LOOP
         IF (item.p).code IS NOT NULL THEN
             a := outbox.refused((item.p).code, (item.p).path, (item.p).hint);
@@ -777,7 +833,7 @@ END $$;
 COMMENT ON FUNCTION outbox.enqueue_follow_on IS 'Records a follow-on of a succeeded intent under the key (parent reference, name); for the worker.';
 
 -- +goose Down
-DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.prepare_element, outbox.enqueue, outbox.plain_key, outbox.plain, outbox.record_retired, outbox.record,
+DROP FUNCTION outbox.enqueue_follow_on, outbox.status, outbox.enqueue_many, outbox.accept_many, outbox.prepare_element, outbox.enqueue, outbox.plain_key, outbox.plain, outbox.record_retired, outbox.record,
     outbox.generation_of, outbox.supersede, outbox.repeat_of, outbox.answer_of, outbox.hint_of, outbox.refused, outbox.prepare, outbox.scope_of, outbox.key_of,
     outbox.refusal, outbox.differences, outbox.reference, outbox.base32hex;
 DROP TYPE outbox.answer, outbox.prepared, outbox.request;
