@@ -179,6 +179,55 @@ func (b *testBundle) keyOf(reference string) string {
 	return query[string](b, "SELECT key FROM outbox.intents WHERE reference = $1", reference)
 }
 
+// Nor by the answer to a repeat, and what is recorded of it.
+func TestEveryWayAnswersARepeatAlike(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.accept(charge("open", 1))
+	b.settle(b.accept(charge("settled", 1)), outbox.Succeeded)
+	expired := b.accept(charge("expired", 1))
+	b.settle(expired, outbox.Cancelled)
+	b.trim(expired)
+	failed := b.accept(charge("again", 1))
+	b.settle(failed, outbox.FailedFinal)
+	b.accept(superseding(failed, "again", 2))
+	other := charge("open", 2)
+	other.Operation = "charge.v2"
+	for name, x := range map[string]struct {
+		in   outbox.Intent
+		want outbox.AnswerKind
+	}{
+		"open":                            {charge("open", 1), outbox.AnswerInFlight},
+		"settled":                         {charge("settled", 1), outbox.AnswerSettled},
+		"expired":                         {charge("expired", 1), outbox.AnswerExpired},
+		"another payload":                 {charge("open", 2), outbox.AnswerConflict},
+		"another payload, other version":  {other, outbox.AnswerConflict},
+		"another payload, settled":        {charge("settled", 2), outbox.AnswerConflict},
+		"another payload, expired":        {charge("expired", 2), outbox.AnswerConflict},
+		"superseded":                      {charge("again", 1), outbox.AnswerConflict},
+		"what superseded it":              {charge("again", 2), outbox.AnswerInFlight},
+		"what superseded it, by its name": {superseding(failed, "again", 2), outbox.AnswerInFlight},
+	} {
+		before := b.rows()
+		var answers []outbox.Answer
+		answers = append(answers, b.enqueue(x.in), b.sqlEnqueue(x.in), b.enqueueMany(b.app, []outbox.Intent{x.in})[0],
+			b.enqueueMany(b.app, []outbox.Intent{x.in, search(name)})[0])
+		x.in.NoWait = true
+		answers = append(answers, b.enqueue(x.in))
+		for i, a := range answers {
+			if a.Kind != x.want || !reflect.DeepEqual(a, answers[0]) {
+				t.Errorf("%s, way %d:\n%+v, want %s as in\n%+v", name, i, a, x.want, answers[0])
+			}
+		}
+		id := query[int64](b, "SELECT id FROM outbox.intents WHERE reference = $1", answers[0].Reference)
+		if got := list[string](b, `SELECT answer || principal::text FROM (SELECT * FROM outbox.repeats WHERE intent_id = $1 ORDER BY at DESC LIMIT 5) r`, id); !slices.Equal(slices.Compact(got), []string{string(x.want) + "{shop}"}) {
+			t.Errorf("%s: recorded %v", name, got)
+		}
+		before.intents, before.open, before.heads, before.repeats = before.intents+1, before.open+1, before.heads+1, before.repeats+len(answers)
+		b.wantRows(before)
+	}
+}
+
 // A releaser that sleeps is told of what is due, and only then: a notification takes a
 // lock at commit that all transactions want.
 func TestOnlyASleepingReleaserIsNotified(t *testing.T) {
@@ -314,16 +363,25 @@ func TestBulksInOppositeOrdersDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const rounds, keys = 250, 8
+	parent := b.accept(charge("parent", 1))
 	for round := range rounds {
 		var ins []outbox.Intent
 		for k := range keys {
 			if k%2 == 0 {
 				ins = append(ins, charge(fmt.Sprintf("%d.%d", round, k), 1))
 			} else {
-				ins = append(ins, search(fmt.Sprintf("%d.%d", round, k)))
+				ask := search(fmt.Sprintf("%d.%d", round, k))
+				ask.Operation, ask.Subject = "ask.v1", "ada" // its scopes sort before charge's
+				ins = append(ins, ask)
 			}
 		}
 		reversed := slices.Clone(ins)
+		if round%2 == 0 { // what goes one by one in this bulk goes with the others in that one
+			ins[0].Parent, reversed[2].Parent = parent, parent
+		}
+		if round%4 == 0 {
+			reversed[2].Parent = ""
+		}
 		slices.Reverse(reversed)
 		var both sync.WaitGroup
 		var first, second []outbox.Answer
@@ -351,7 +409,7 @@ func TestBulksInOppositeOrdersDoNotDeadlock(t *testing.T) {
 			t.Fatalf("round %d: %d of %d accepted", round, accepted, keys)
 		}
 	}
-	b.wantRows(rows{intents: rounds * keys, open: rounds * keys, repeats: rounds * keys, heads: rounds * keys / 2})
+	b.wantRows(rows{intents: 1 + rounds*keys, open: 1 + rounds*keys, repeats: rounds * keys, heads: rounds * keys / 2})
 }
 
 func TestABulkThroughDatabaseSQLCommitsWithItsTransaction(t *testing.T) {
