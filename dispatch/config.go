@@ -50,6 +50,12 @@ type Config struct {
 	// lease is outcome_unknown within this time. Defaults to 1 s.
 	SweepEvery time.Duration
 
+	// TrimEvery is how often what is past its retention is looked for. Defaults to 1 min.
+	TrimEvery time.Duration
+
+	// KeepAll does without retention in this worker: nothing is forgotten by it.
+	KeepAll bool
+
 	// StopTimeout bounds a graceful stop: calls in flight may finish in it; what then
 	// still runs is cut off and recorded as unknown. Defaults to 30 s.
 	StopTimeout time.Duration
@@ -89,7 +95,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	for name, value := range map[string]int64{
 		"Concurrency": int64(c.Concurrency), "ReleaseLease": int64(c.ReleaseLease),
-		"IdlePoll": int64(c.IdlePoll), "SweepEvery": int64(c.SweepEvery), "StopTimeout": int64(c.StopTimeout),
+		"IdlePoll": int64(c.IdlePoll), "SweepEvery": int64(c.SweepEvery), "TrimEvery": int64(c.TrimEvery), "StopTimeout": int64(c.StopTimeout),
 	} {
 		if value < 0 {
 			return c, fmt.Errorf("dispatch: Config.%s is negative", name)
@@ -109,6 +115,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.ReleaseLease = orDefault(c.ReleaseLease, 30*time.Second)
 	c.IdlePoll = orDefault(c.IdlePoll, 250*time.Millisecond)
 	c.SweepEvery = orDefault(c.SweepEvery, time.Second)
+	c.TrimEvery = orDefault(c.TrimEvery, time.Minute)
 	c.StopTimeout = orDefault(c.StopTimeout, 30*time.Second)
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -21,6 +21,8 @@ func TestAServiceThatCouldNotKeepItsPromiseIsRefused(t *testing.T) {
 		unknown catalog.OnUnknown
 		why     string // "": it is served
 	}{
+		{"the provider forgets the key first", time.Minute, 400 * 24 * time.Hour, false, "", ""},
+		{"the ledger forgets the key first", time.Minute, 400*24*time.Hour + 1, false, "", "raise retention.tombstone"},
 		{"the lease covers call and margin", 10*time.Second + LeaseMargin, keys, false, "", ""},
 		{"the lease does not", 10*time.Second + LeaseMargin - 1, keys, false, "", "a lease of"},
 		{"it can be asked", time.Minute, none, true, "", ""},
@@ -29,6 +31,7 @@ func TestAServiceThatCouldNotKeepItsPromiseIsRefused(t *testing.T) {
 	} {
 		r := &catalog.Revision{Operation: "pay.v1"}
 		r.Spec.Timeouts.Call.Duration, r.Spec.Timeouts.Lease.Duration, r.Spec.Unknown = 10*time.Second, c.lease, c.unknown
+		r.Spec.Retention.Tombstone.Duration = 400 * 24 * time.Hour
 		err := Servable(r, &scripted{caps: providers.Capabilities{KeyMemory: c.memory, Lookup: c.lookup}})
 		if (err == nil) != (c.why == "") || (err != nil && !strings.Contains(err.Error(), c.why)) {
 			t.Errorf("%s: %v", c.what, err)

@@ -95,8 +95,9 @@ func (w *Worker) publish(revisions []*catalog.Revision, services map[int32]servi
 }
 
 // Servable says why a worker refuses to perform an operation with a provider that knows
-// it: a lease that does not cover the call, or a provider that can neither recognise our
-// key nor be asked, without a choice of what to risk. nil when it does not refuse.
+// it: a lease that does not cover the call, a provider that can neither recognise our
+// key nor be asked, without a choice of what to risk, or a key that is forgotten before
+// the provider forgets it. nil when it does not refuse.
 func Servable(r *catalog.Revision, p providers.Provider) error {
 	call, lease := r.Spec.Timeouts.Call.Duration, r.Spec.Timeouts.Lease.Duration
 	if lease < call+LeaseMargin {
@@ -107,6 +108,10 @@ func Servable(r *catalog.Revision, p providers.Provider) error {
 	if _, local := p.(Local); !local && caps.KeyMemory == 0 && !caps.Lookup && r.Spec.Unknown == "" {
 		return fmt.Errorf("%s: its provider neither remembers keys nor can be asked, so an unknown outcome cannot be found out: declare unknown: at_most_once or at_least_once in the catalog",
 			r.Operation)
+	}
+	if keep := r.Spec.Retention.Tombstone.Duration; keep < caps.KeyMemory {
+		return fmt.Errorf("%s: its key is forgotten after %s, and the provider remembers it for %s, so a late repeat would be answered by an earlier effect: raise retention.tombstone in the catalog",
+			r.Operation, keep, caps.KeyMemory)
 	}
 	return nil
 }

@@ -116,6 +116,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.loops.Go(func() { w.sweep(w.running) })
 		w.loops.Go(func() { w.follow(w.running) })
 		w.loops.Go(func() { w.refreshLoop(w.running) })
+		if !w.cfg.KeepAll {
+			w.loops.Go(func() { w.retain(w.running) })
+		}
 		if !w.cfg.PollOnly {
 			w.loops.Go(func() { w.listen(w.running) })
 		}
