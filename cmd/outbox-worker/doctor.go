@@ -108,6 +108,7 @@ func (d *doctor) examine(cmd *cobra.Command, app *cli.App) error {
 		{"ledger", d.ledger},
 		{"catalog", d.catalog},
 		{"lanes", d.lanes},
+		{"retention", d.retention},
 		{"worker", d.worker},
 		{"work", d.work},
 		{"attention", d.attention},

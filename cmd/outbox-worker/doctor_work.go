@@ -56,6 +56,29 @@ func (d *doctor) catalog(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// retentionSlack is how far behind retention may be before it is worth a word.
+const retentionSlack = time.Hour
+
+// retention checks that what is past its retention is forgotten.
+func (d *doctor) retention(ctx context.Context) (bool, error) {
+	all, err := readRetained(ctx, d.pool)
+	if err != nil {
+		return true, err
+	}
+	behind := 0
+	for _, r := range all {
+		if r.Oldest != nil && time.Since(*r.Oldest) > r.keep+retentionSlack {
+			behind++
+			d.warn("retention", "run a worker whose login has outbox_retention, or outbox-worker retention run",
+				"%s: %s of %s should be forgotten, the oldest settled at %s", r.Operation, r.Class, count(r.Due, "intent"), r.Oldest.UTC().Format(time.RFC3339))
+		}
+	}
+	if behind == 0 {
+		d.ok("retention", "nothing is past its retention for long")
+	}
+	return true, nil
+}
+
 // providers builds what is configured; known is false when nothing more can be said.
 func (d *doctor) providers() (built map[string]providers.Provider, known bool) {
 	if len(d.cfg.Providers) == 0 {

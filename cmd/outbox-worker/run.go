@@ -59,7 +59,7 @@ func workHooked(ctx context.Context, cfg cli.Config, pool *pgxpool.Pool, log *sl
 	w, err := dispatch.New(dispatch.Config{
 		Pool: pool, Providers: providers, Logger: log, Name: cfg.Worker.Name, Concurrency: cfg.Worker.Concurrency,
 		ReleaseLease: cfg.Worker.ReleaseLease, IdlePoll: cfg.Worker.IdlePoll,
-		SweepEvery: cfg.Worker.SweepEvery, StopTimeout: cfg.Worker.StopTimeout, PollOnly: cfg.Database.PgBouncer, Hooks: hooks,
+		SweepEvery: cfg.Worker.SweepEvery, TrimEvery: cfg.Worker.TrimEvery, KeepAll: cfg.Worker.KeepAll, StopTimeout: cfg.Worker.StopTimeout, PollOnly: cfg.Database.PgBouncer, Hooks: hooks,
 	})
 	if err != nil {
 		return err

@@ -7,9 +7,10 @@
 CREATE ROLE shop LOGIN;
 GRANT outbox_app TO shop;
 
--- The workers.
+-- The workers. With outbox_retention they also forget what is past its retention; leave it
+-- out, and have somebody else do so: outbox-worker retention run.
 CREATE ROLE outbox_dispatch LOGIN;
-GRANT outbox_worker TO outbox_dispatch;
+GRANT outbox_worker, outbox_retention TO outbox_dispatch;
 
 -- A person on call. One login per person: the history records who acted.
 CREATE ROLE alice LOGIN;

@@ -47,6 +47,8 @@ type Worker struct {
 	ReleaseLease time.Duration `koanf:"release_lease" help:"How long what was handed to River may wait to be claimed before it is handed over again. Too short only costs jobs that find nothing."`
 	IdlePoll     time.Duration `koanf:"idle_poll" help:"How often an idle lane looks for due work that no notification announced; what a missed wake-up costs at most."`
 	SweepEvery   time.Duration `koanf:"sweep_every" help:"How often expired leases and deadlines are looked for. The outcome of an expired lease is unknown within this time."`
+	TrimEvery    time.Duration `koanf:"trim_every" help:"How often what is past its retention is looked for, and forgotten."`
+	KeepAll      bool          `koanf:"keep_all" help:"Forget nothing, whatever the catalog's retention says."`
 	StopTimeout  time.Duration `koanf:"stop_timeout" help:"How long calls that run may go on after SIGTERM. What has no answer by then is recorded as unknown and looked up."`
 }
 
@@ -57,7 +59,7 @@ func Default() Config {
 		Log:      Log{Level: slog.LevelInfo, Format: LogAuto},
 		Worker: Worker{
 			Concurrency: 100, ReleaseLease: 30 * time.Second,
-			IdlePoll: 250 * time.Millisecond, SweepEvery: time.Second, StopTimeout: 30 * time.Second,
+			IdlePoll: 250 * time.Millisecond, SweepEvery: time.Second, TrimEvery: time.Minute, StopTimeout: 30 * time.Second,
 		},
 	}
 }
