@@ -125,10 +125,8 @@ func TestWhatIsOpenIsNotForgotten(t *testing.T) {
 	b.must(err)
 
 	b.age(years + time.Hour)
-	for class, keep := range map[dispatch.Class]time.Duration{dispatch.Details: twoDays, dispatch.Tombstones: years} {
-		if n := b.forget("charge_card.v1", class, keep); n != 1 {
-			t.Errorf("%s of %d forgotten, want of one", class, n)
-		}
+	if d, s := b.forget("charge_card.v1", dispatch.Details, twoDays), b.forget("charge_card.v1", dispatch.Tombstones, years); d != 1 || s != 1 {
+		t.Errorf("details of %d and %d tombstones forgotten, want one of each", d, s)
 	}
 	for _, o := range []struct {
 		order string
@@ -217,7 +215,9 @@ func TestWorkersForgetUnderLoadAndLoseNothing(t *testing.T) {
 	for range 2 {
 		b.run(func(c *dispatch.Config) { c.TrimEvery = 10 * time.Millisecond })
 	}
-	b.run(func(c *dispatch.Config) { c.Pool, c.TrimEvery = b.openURL(b.login("outbox_worker"), 8), 10*time.Millisecond })
+	b.run(func(c *dispatch.Config) {
+		c.Pool, c.TrimEvery = b.openURL(b.login("outbox_worker"), 8), 10*time.Millisecond
+	})
 	const n = 60
 	var all sync.WaitGroup
 	for half := range 2 {

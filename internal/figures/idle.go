@@ -35,9 +35,6 @@ func (r *run) idled(of func(idle) float64) func(context.Context, *place) (pair, 
 // fromIdle commits intents one by one to a worker that has gone to sleep, and then leaves
 // it alone for a while.
 func (r *run) fromIdle(ctx context.Context, p *place) (got idle, err error) {
-	if err := p.limit(ctx, 20); err != nil {
-		return got, err
-	}
 	var mu sync.Mutex
 	began := make(chan time.Time, 1)
 	with := &provider{begun: func(providers.Request) {

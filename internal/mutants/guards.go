@@ -66,7 +66,7 @@ var guards = []guard{
 	},
 	{
 		name: "bulks take keys in one order", file: "migrations/sql/00003_enqueue.sql",
-		old: "ORDER BY (e.p).scope, j.n", new: "ORDER BY j.n",
+		old: "FROM firsts f ORDER BY f.scope", new: "FROM firsts f ORDER BY f.ordinality",
 		test: "./outbox TestBulksInOppositeOrdersDoNotDeadlock",
 	},
 
