@@ -185,7 +185,7 @@ func TestAWorkerThatSleepsBeyondItsLeaseCausesOneEffectAtEveryPoint(t *testing.T
 			b.configure(c.promises)
 			reference := b.charge(plain("1"))
 			var first *child
-			wake := func() { first.thaw() }
+			var wake func()
 			if c.hook != "" {
 				h := b.hookedWorker("first", c.hook, reference)
 				h.await(b)
