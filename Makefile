@@ -4,7 +4,7 @@
 
 GO ?= go
 PKG ?= ./...
-# Seconds per target of `make fuzz`, and what `make bench` runs.
+# Seconds per target of `make fuzz`, and what `make gobench` runs.
 FUZZTIME ?= 10s
 BENCH ?= .
 
@@ -64,7 +64,12 @@ fuzz: ## Each fuzz target for FUZZTIME (10s)
 	done
 
 .PHONY: bench
-bench: bin/pgtemp ## Benchmarks, on a private Postgres (PKG=./outbox BENCH=Enqueue)
+bench: ## What the guarantee costs, beside baselines in the same run (OUTPUT=json FIGURES='-only 1,2')
+	@$(GO) build -o bin/outbox-worker ./cmd/outbox-worker 1>&2
+	@$(GO) run ./internal/bench figures $(if $(PG),-pg $(PG)) $(if $(filter json,$(OUTPUT)),-json) $(FIGURES)
+
+.PHONY: gobench
+gobench: bin/pgtemp ## Go benchmarks, on a private Postgres (PKG=./outbox BENCH=Enqueue)
 	@$(PGTEMP) $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -p=1 -timeout=30m $(TEST_FLAGS) $(PKG)
 
 .PHONY: mutants

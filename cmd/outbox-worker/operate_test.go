@@ -490,6 +490,9 @@ func TestOperatorsActThroughFunctionsOnlyAndApplicationsNotAtAll(t *testing.T) {
 	}
 	for _, call := range calls {
 		for role, want := range map[string]string{"outbox_operator": "", "outbox_app": "42501", "outbox_worker": "42501", "outbox_retention": "42501"} {
+			if role == "outbox_retention" && strings.Contains(call, "money_of") {
+				want = "" // it reads the amount before it takes the payload, and changes nothing by it
+			}
 			if got := b.refusedBy(role, call); got != want {
 				t.Errorf("%s: %s: %q, want %q", role, call, got, want)
 			}
