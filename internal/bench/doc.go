@@ -1,6 +1,7 @@
-// Command bench compares shapes of the ledger, and looks at the plans of the statements
-// that move open work.
+// Command bench measures what the guarantee costs, compares shapes of the ledger, and looks
+// at the plans of the statements that move open work.
 //
+//	go run ./internal/bench figures  # docs/performance.md; make bench
 //	go run ./internal/bench shapes   # the figures of docs/adr/0001
 //	go run ./internal/bench plans    # no statement may scan a table or sort a backlog
 //

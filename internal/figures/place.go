@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -173,8 +174,17 @@ func within(ctx context.Context, d time.Duration, what string, do func(context.C
 	return nil
 }
 
-// url of the place, for processes.
-func (p *place) url() string { return p.pool.Config().ConnString() }
+// url of the place, for processes: the pool's configuration may name another database than
+// the text that it was made from.
+func (p *place) url() (string, error) {
+	c := p.pool.Config().ConnConfig
+	u, err := url.Parse(c.ConnString())
+	if err != nil {
+		return "", err
+	}
+	u.Path = "/" + c.Database
+	return u.String(), nil
+}
 
 // session is one connection, for what a single caller does.
 func (p *place) session(ctx context.Context, do func(*pgx.Conn) error) error {

@@ -63,6 +63,10 @@ func (r *run) drainedBy(ctx context.Context, p *place, processes, limit int, del
 	if err := p.calm(ctx); err != nil {
 		return 0, err
 	}
+	url, err := p.url()
+	if err != nil {
+		return 0, err
+	}
 	group, err := r.group()
 	if err != nil {
 		return 0, err
@@ -70,7 +74,7 @@ func (r *run) drainedBy(ctx context.Context, p *place, processes, limit int, del
 	defer func() { err = errors.Join(err, group.End(), os.RemoveAll(group.Dir)) }()
 	for i := range processes {
 		_, err := group.Start(children.Command{Name: fmt.Sprintf("worker-%d", i+1), Args: []string{
-			"worker", "-url", p.url(), "-concurrency", fmt.Sprint(limit), "-delay", delay.String(),
+			"worker", "-url", url, "-concurrency", fmt.Sprint(limit), "-delay", delay.String(),
 		}})
 		if err != nil {
 			return 0, err
@@ -122,6 +126,10 @@ func (r *run) memory(ctx context.Context, p *place) (_ pair, err error) {
 	go func() { _ = server.Serve(listener) }()
 	defer func() { err = errors.Join(err, server.Close()) }()
 
+	url, err := p.url()
+	if err != nil {
+		return pair{}, err
+	}
 	group, err := r.group()
 	if err != nil {
 		return pair{}, err
@@ -140,7 +148,7 @@ func (r *run) memory(ctx context.Context, p *place) (_ pair, err error) {
 	}
 	worker, err := group.Start(children.Command{
 		Name: "outbox-worker", Args: []string{"run", "--config", settings, "--worker-concurrency", fmt.Sprint(calls)},
-		Env: []string{"DATABASE_URL=" + p.url()},
+		Env: []string{"DATABASE_URL=" + url},
 	})
 	if err != nil {
 		return pair{}, err
