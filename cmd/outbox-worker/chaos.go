@@ -92,12 +92,10 @@ func runChaos(ctx context.Context, app *cli.App, o chaos.Options, runs series) (
 		outcome, faults := report.Tables()
 		return report, showChaos(app, report, outcome, faults)
 	}
+	// One that could not be brought to its end does not take the others' verdicts with it.
 	all, err := chaos.RunSeeds(ctx, o, runs.seeds, runs.atOnce)
-	if err != nil {
-		return all.Total, err
-	}
 	_, faults := all.Total.Tables()
-	return all.Total, showChaos(app, all.Total, faults, all.Table())
+	return all.Total, errors.Join(err, showChaos(app, all.Total, faults, all.Table()))
 }
 
 // showChaos prints the tables before the verdict, whatever its form.

@@ -84,6 +84,9 @@ func (r *Report) add(o Report) {
 func (s Series) Table() [][]string {
 	table := [][]string{{"SEED", "INTENTS", "FAULTS", "EFFECTS", "REVIEW", "DUPLICATES", "LOST", "WRONG", "STUCK", "SECONDS"}}
 	for i, r := range append(s.Reports[:len(s.Reports):len(s.Reports)], s.Total) {
+		if r.Seed == 0 {
+			continue // it could not be brought to its end
+		}
 		name := strconv.FormatUint(r.Seed, 10)
 		if i == len(s.Reports) {
 			name = "all"

@@ -72,6 +72,7 @@ func (s *Server) awaitStreaming(ctx context.Context, primary *pgx.Conn) error {
 		`ALTER SYSTEM SET synchronous_standby_names = '` + standbyName + `'`,
 		`SELECT pg_reload_conf()`,
 		`SELECT EXISTS (SELECT FROM pg_stat_replication WHERE application_name = '` + standbyName + `' AND sync_state = 'sync')`,
+		`CHECKPOINT`, // commits wait from when the checkpointer has heard of it, which it has before it does this
 	} {
 		if !strings.HasPrefix(sql, "SELECT EXISTS") {
 			if _, err := primary.Exec(ctx, sql); err != nil {
