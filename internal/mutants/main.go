@@ -192,7 +192,7 @@ func firstFailure(out string) string {
 }
 
 func goTest(ctx context.Context, pkg, run, overlay string, limit time.Duration) (string, error) {
-	args := []string{"test", "-count=1", "-v", "-timeout=" + testTime.String(), "-run=" + run}
+	args := []string{"test", "-count=1", "-v", "-timeout=" + limit.String(), "-run=" + run}
 	if overlay != "" {
 		args = append(args, "-overlay="+overlay, "-vet=off")
 	}
