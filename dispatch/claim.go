@@ -109,15 +109,16 @@ func load(ctx context.Context, db batchSender, tickets []ticket) ([]*candidate, 
 
 // claimSQL is the compare-and-set that lets one worker send: at this attempt, in a state
 // from which sending is legal, before the deadline, under the pins. It commits before
-// any byte leaves. A row that another transaction holds is being dealt with there.
+// any byte leaves. A row that another transaction holds is being dealt with there. The
+// claim stands in the outbox row until the attempt ends, and from then on in the history.
 const claimSQL = `-- name: claim
 WITH s AS (
 	SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::bytea[], $6::float8[])
 		AS s(id, attempt, account, preset, hash, lease)
 ), held AS (
-	SELECT o.intent_id, o.state, s.account, s.preset, s.hash, s.lease
+	SELECT o.intent_id, s.account, s.preset, s.hash, s.lease
 	FROM s CROSS JOIN LATERAL (
-		SELECT o.intent_id, o.state FROM outbox.outbox o
+		SELECT o.intent_id FROM outbox.outbox o
 		WHERE o.intent_id = s.id AND o.attempt = s.attempt AND o.state IN ('accepted', 'failed_retryable') AND (SELECT outbox.at_home())
 			AND (o.deadline IS NULL OR o.deadline > clock_timestamp())
 			AND (o.account IS NULL OR (o.account = s.account AND o.preset = s.preset AND o.request_hash = s.hash))
@@ -127,13 +128,10 @@ WITH s AS (
 	UPDATE outbox.outbox o
 	SET state = 'executing', phase = 'leased', attempt = o.attempt + 1, sends = o.sends + 1,
 		next_at = clock_timestamp() + make_interval(secs => h.lease),
-		first_sent_at = coalesce(o.first_sent_at, clock_timestamp()),
+		claimed_at = clock_timestamp(), claimed_by = $8, first_sent_at = coalesce(o.first_sent_at, clock_timestamp()),
 		account = h.account, preset = h.preset, request_hash = h.hash, holder = $7
 	FROM held h WHERE o.intent_id = h.intent_id
-	RETURNING o.intent_id, o.attempt, h.state AS from_state
-), noted AS (
-	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor)
-	SELECT intent_id, attempt, from_state, 'executing', 'claimed', $8 FROM claimed
+	RETURNING o.intent_id, o.attempt
 )
 SELECT intent_id, attempt - 1 FROM claimed`
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -54,7 +55,8 @@ func TestAClaimComparesBeforeItSets(t *testing.T) {
 			continue
 		}
 		b.is(test.claim, b.open(id), fmt.Sprint("executing leased ", test.attempt+1))
-		b.is(test.claim, b.events(id), fmt.Sprint(test.attempt+1, " claimed"))
+		b.is(test.claim, b.ask(`SELECT event || ' ' || attempt || ' ' || from_state FROM outbox.timeline WHERE intent_id = $1 AND event <> 'committed'`, id),
+			fmt.Sprint("claimed ", test.attempt+1, " ", before[:strings.Index(before, " ")]))
 		b.is(test.claim, b.ask(`SELECT concat_ws(' ', account, preset, request_hash = $2, sends, holder = $3, next_at > clock_timestamp() + interval '29 seconds')
 			FROM outbox.outbox WHERE intent_id = $1`, id, requestHash[:], b.w.cfg.holder), fmt.Sprint("acct_1 preset_1 t ", test.attempt+1, " t t"))
 	}
@@ -69,7 +71,7 @@ func TestTwoJobsThatMeetInOneClaimSendOnce(t *testing.T) {
 	if want := []bool{true, false}; !reflect.DeepEqual(got, want) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
-	b.is("history", b.events(id), "1 claimed")
+	b.is("attempts", b.open(id), "executing leased 1")
 }
 
 // A row that another transaction holds is being dealt with there: whoever waits for it

@@ -138,7 +138,7 @@ func TestOne429PausesTheLaneForEverybody(t *testing.T) {
 	b.state(second.Reference, outbox.Succeeded)
 	b.state(first.Reference, outbox.Succeeded)
 	var after bool
-	b.must(b.pool.QueryRow(b.ctx, `SELECT h.at >= l.paused_until FROM outbox.history h JOIN outbox.intents i ON i.id = h.intent_id, outbox.lanes l
+	b.must(b.pool.QueryRow(b.ctx, `SELECT h.at >= l.paused_until FROM outbox.timeline h JOIN outbox.intents i ON i.id = h.intent_id, outbox.lanes l
 		WHERE l.name = 'payments' AND i.reference = $1 AND h.event = 'claimed'`, second.Reference).Scan(&after))
 	if !after {
 		t.Error("the second intent was sent while the lane was paused")

@@ -42,10 +42,10 @@ func TestTenReplicasShareTheWorkAndHaveEachEffectOnce(t *testing.T) {
 	if n := len(b.sim.Effects(simulator.Shipments)); n != intents {
 		t.Errorf("%d shipments, want %d", n, intents)
 	}
-	if n := b.scalar(`SELECT count(DISTINCT actor) FROM outbox.history WHERE event = 'claimed'`); n < 5 {
+	if n := b.scalar(`SELECT count(DISTINCT actor) FROM outbox.timeline WHERE event = 'claimed'`); n < 5 {
 		t.Errorf("%d of 10 replicas did the work", n)
 	}
-	if n := b.scalar(`SELECT count(*) FROM outbox.history WHERE event = 'claimed'`); n != 2*intents {
+	if n := b.scalar(`SELECT count(*) FROM outbox.timeline WHERE event = 'claimed'`); n != 2*intents {
 		t.Errorf("%d claims, want %d", n, 2*intents)
 	}
 }
@@ -78,7 +78,7 @@ func TestALateJobAndItsTwinSendOnce(t *testing.T) {
 	close(held)
 	b.allSettled()
 	b.effects(simulator.Charges, a.Reference, 1)
-	if n := b.scalar(`SELECT count(*) FROM outbox.history h JOIN outbox.intents i ON i.id = h.intent_id WHERE h.event = 'claimed' AND i.reference = $1`, a.Reference); n != 1 {
+	if n := b.scalar(`SELECT count(*) FROM outbox.timeline h JOIN outbox.intents i ON i.id = h.intent_id WHERE h.event = 'claimed' AND i.reference = $1`, a.Reference); n != 1 {
 		t.Errorf("claimed %d times, want 1", n)
 	}
 }
@@ -208,7 +208,7 @@ func TestNoTenantStarvesAnother(t *testing.T) {
 	// The place of each small tenant's charge among all charges, in claiming order.
 	last := b.scalar(`SELECT max(place) FROM (
 		SELECT i.tenant, row_number() OVER (ORDER BY h.at, i.id) AS place
-		FROM outbox.history h JOIN outbox.intents i ON i.id = h.intent_id JOIN outbox.catalog c ON c.id = i.catalog_id
+		FROM outbox.timeline h JOIN outbox.intents i ON i.id = h.intent_id JOIN outbox.catalog c ON c.id = i.catalog_id
 		WHERE h.event = 'claimed' AND c.name = 'charge_card') q WHERE tenant LIKE 'small-%'`)
 	if last > 100 {
 		t.Errorf("a small tenant waited for %d others behind a large one's 500", last)
@@ -278,7 +278,7 @@ func TestALanesConcurrencyHoldsOverAllReplicas(t *testing.T) {
 	b.allSettled()
 	if most := b.scalar(`SELECT max(n) FROM (SELECT count(*) FILTER (WHERE h.event = 'claimed') OVER (ORDER BY h.at RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
 		- count(*) FILTER (WHERE h.event = 'provider_accepted') OVER (ORDER BY h.at RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS n
-		FROM outbox.history h JOIN outbox.intents i ON i.id = h.intent_id JOIN outbox.catalog c ON c.id = i.catalog_id WHERE c.name = 'charge_card') q`); most > 3 {
+		FROM outbox.timeline h JOIN outbox.intents i ON i.id = h.intent_id JOIN outbox.catalog c ON c.id = i.catalog_id WHERE c.name = 'charge_card') q`); most > 3 {
 		t.Errorf("%d calls at once, want at most 3", most)
 	}
 }
@@ -297,7 +297,7 @@ func TestARateIsSharedByAllReplicas(t *testing.T) {
 	}
 	b.allSettled()
 	var span float64
-	b.must(b.pool.QueryRow(b.ctx, `SELECT extract(epoch FROM max(h.at) - min(h.at)) FROM outbox.history h JOIN outbox.intents i ON i.id = h.intent_id
+	b.must(b.pool.QueryRow(b.ctx, `SELECT extract(epoch FROM max(h.at) - min(h.at)) FROM outbox.timeline h JOIN outbox.intents i ON i.id = h.intent_id
 		JOIN outbox.catalog c ON c.id = i.catalog_id WHERE h.event = 'claimed' AND c.name = 'charge_card'`).Scan(&span))
 	if span < 0.9 {
 		t.Errorf("21 charges at 20 a second began within %.2f s", span)

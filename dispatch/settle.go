@@ -38,10 +38,10 @@ WITH s AS (
 			$11::boolean[], $12::boolean[])
 		WITH ORDINALITY AS s(id, attempt, event, to_state, retry_in, provider_id, code, reason, result, follow, probe, reported, n)
 ), held AS (
-	SELECT s.*, o.intent_id, o.state AS from_state, o.account, clock_timestamp() AS at,
+	SELECT s.*, o.intent_id, o.state AS from_state, o.account, o.claimed_at, o.claimed_by, clock_timestamp() AS at,
 		s.to_state = 'failed_final' OR (s.to_state = 'succeeded' AND NOT s.follow) AS done
 	FROM s CROSS JOIN LATERAL (
-		SELECT o.intent_id, o.state, o.account FROM outbox.outbox o
+		SELECT o.intent_id, o.state, o.account, CASE o.state WHEN 'executing' THEN o.claimed_at END AS claimed_at, o.claimed_by FROM outbox.outbox o
 		WHERE o.intent_id = s.id
 			AND CASE
 				WHEN o.state = 'executing' THEN NOT s.probe AND o.attempt = s.attempt
@@ -77,9 +77,9 @@ WITH s AS (
 	SELECT intent_id, attempt, to_state, provider_id, account, code, CASE WHEN to_state <> 'succeeded' THEN reason END, result
 	FROM held WHERE to_state IN ('succeeded', 'failed_final')
 ), noted AS (
-	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor, reason)
+	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, claimed_at, actor, claimed_by, reason)
 	SELECT intent_id, at, attempt, from_state, CASE to_state WHEN 'exhausted' THEN 'failed_retryable' ELSE to_state END,
-		event, $13, nullif(CASE WHEN probe THEN reason ELSE concat_ws(': ', code, reason) END, '')
+		event, claimed_at, $13, CASE WHEN claimed_at IS NOT NULL THEN nullif(claimed_by, $13) END, nullif(CASE WHEN probe THEN reason ELSE concat_ws(': ', code, reason) END, '')
 	FROM held
 ), used_up AS (
 	INSERT INTO outbox.history (intent_id, at, attempt, from_state, to_state, event, actor)

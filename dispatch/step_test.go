@@ -131,10 +131,11 @@ func (b *stepBundle) served(name string) service {
 const (
 	isReleased = `phase = 'released', next_at = clock_timestamp() + interval '1 minute'`
 	pinned     = `account = 'acct_1', preset = 'preset_1', request_hash = sha256('request'), first_sent_at = clock_timestamp(), sends = 1`
-	isLeased   = pinned + `, state = 'executing', phase = 'leased', attempt = 1, next_at = clock_timestamp() + interval '1 minute', holder = gen_random_uuid()`
-	isRetried  = pinned + `, state = 'failed_retryable', attempt = 1`
-	isAsking   = pinned + `, state = 'outcome_unknown', phase = 'asking', attempt = 1, unknown_attempt = 1, unknown_since = clock_timestamp(), holder = gen_random_uuid()`
-	isProbing  = pinned + `, state = 'outcome_unknown', phase = 'probing', attempt = 2, probes = 1, unknown_attempt = 1, unknown_since = clock_timestamp(),
+	isLeased   = pinned + `, state = 'executing', phase = 'leased', attempt = 1, next_at = clock_timestamp() + interval '1 minute', holder = gen_random_uuid(),
+		claimed_at = clock_timestamp(), claimed_by = 'worker 1'`
+	isRetried = pinned + `, state = 'failed_retryable', attempt = 1`
+	isAsking  = pinned + `, state = 'outcome_unknown', phase = 'asking', attempt = 1, unknown_attempt = 1, unknown_since = clock_timestamp(), holder = gen_random_uuid()`
+	isProbing = pinned + `, state = 'outcome_unknown', phase = 'probing', attempt = 2, probes = 1, unknown_attempt = 1, unknown_since = clock_timestamp(),
 		next_at = clock_timestamp() + interval '1 minute', holder = gen_random_uuid()`
 	isReviewed = pinned + `, state = 'needs_review', phase = 'parked', next_at = NULL, attempt = 2, probes = 1, unknown_attempt = 1, unknown_since = clock_timestamp(),
 		review_since = clock_timestamp(), review_reason = 'nobody knows', holder = gen_random_uuid()`

@@ -13,7 +13,7 @@ const sweepLimit = 500
 // outcome is unknown. Rows that are being settled just now are skipped.
 const expireLeasesSQL = `-- name: expire_leases
 WITH held AS (
-	SELECT o.intent_id, o.attempt, o.holder FROM outbox.outbox o
+	SELECT o.intent_id, o.attempt, o.holder, o.claimed_at, o.claimed_by FROM outbox.outbox o
 	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'leased' AND o.next_at <= (SELECT clock_timestamp())
 	LIMIT $1 FOR UPDATE SKIP LOCKED
 ), expired AS (
@@ -21,8 +21,8 @@ WITH held AS (
 	SET state = 'outcome_unknown', phase = 'asking', next_at = clock_timestamp(), unknown_attempt = o.attempt, unknown_since = clock_timestamp()
 	FROM held h WHERE o.intent_id = h.intent_id
 ), noted AS (
-	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason)
-	SELECT intent_id, attempt, 'executing', 'outcome_unknown', 'lease_expired', $2, 'worker ' || holder || ' did not report' FROM held
+	INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, claimed_at, actor, claimed_by, reason)
+	SELECT intent_id, attempt, 'executing', 'outcome_unknown', 'lease_expired', claimed_at, $2, claimed_by, 'worker ' || holder || ' did not report' FROM held
 )
 SELECT count(*) FROM held`
 

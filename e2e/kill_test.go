@@ -33,7 +33,7 @@ func TestAWorkerKilledBeforeItsClaimLeavesTheWorkToAnother(t *testing.T) {
 	b.state(reference, outbox.Succeeded)
 	b.quiet()
 	b.counted(simulator.Charges, reference, 1, 1)
-	if by := value[[]string](b, `array_agg(h.actor) FROM outbox.history h WHERE h.event = 'claimed'`); len(by) != 1 || by[0] != "other" {
+	if by := value[[]string](b, `array_agg(h.actor) FROM outbox.timeline h WHERE h.event = 'claimed'`); len(by) != 1 || by[0] != "other" {
 		t.Errorf("claimed by %v, want other alone", by)
 	}
 	b.compare()
@@ -82,7 +82,7 @@ func TestAWorkerKilledAfterItsClaimLeavesAnUnknownOutcomeThatNobodySendsAgain(t 
 				"1 executing lease_expired outcome_unknown, 2 outcome_unknown not_proven needs_review"; got != want {
 				t.Errorf("history: %s\nwant %s", got, want)
 			}
-			if took := value[time.Duration](b, `max(at) FILTER (WHERE event = 'lease_expired') - max(at) FILTER (WHERE event = 'claimed') FROM outbox.history`); took < killLease-100*time.Millisecond || took > killLease+lateAtMost { // the entry is written a moment after the lease begins
+			if took := value[time.Duration](b, `max(at) FILTER (WHERE event = 'lease_expired') - max(at) FILTER (WHERE event = 'claimed') FROM outbox.timeline`); took < killLease-100*time.Millisecond || took > killLease+lateAtMost { // the entry is written a moment after the lease begins
 				t.Errorf("unknown %s after the claim, want %s to %s", took, killLease, killLease+lateAtMost)
 			}
 

@@ -52,8 +52,8 @@ func TestTenReplicasHaveEachEffectOnceAndShareTheWork(t *testing.T) {
 	}
 	type share struct{ Actors, Claims int }
 	if s := (share{
-		value[int](b, `count(DISTINCT actor)::int FROM outbox.history WHERE event = 'claimed'`),
-		value[int](b, `count(*)::int FROM outbox.history WHERE event = 'claimed'`),
+		value[int](b, `count(DISTINCT actor)::int FROM outbox.timeline WHERE event = 'claimed'`),
+		value[int](b, `count(*)::int FROM outbox.timeline WHERE event = 'claimed'`),
 	}); s.Actors <= replicas/2 || s.Claims != intents {
 		t.Errorf("%d of %d replicas made %d claims, want more than half and %d", s.Actors, replicas, s.Claims, intents)
 	}

@@ -110,7 +110,7 @@ func TestAJobThatRiverRescuesSendsNothingTwice(t *testing.T) {
 			}
 			b.state(b.charge(plain("2")), outbox.Succeeded)
 			b.counted(simulator.Charges, reference, 1, 1)
-			if claims := value[int](b, `count(*)::int FROM outbox.history h JOIN outbox.intents i ON i.id = h.intent_id
+			if claims := value[int](b, `count(*)::int FROM outbox.timeline h JOIN outbox.intents i ON i.id = h.intent_id
 				WHERE h.event = 'claimed' AND i.reference = $1`, reference); claims != 1 {
 				t.Errorf("claimed %d times, want 1", claims)
 			}

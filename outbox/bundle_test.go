@@ -222,15 +222,12 @@ func (b *testBundle) settle(reference string, state outbox.State) {
 			WHERE i.id = o.intent_id AND i.reference = $1 RETURNING o.intent_id`, reference).Scan(&id); err != nil {
 			return err
 		}
-		const entry = "INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor) VALUES ($1, 1, $2, $3, $4, 'worker')"
-		from := outbox.Accepted
-		if state != outbox.Cancelled {
-			from = outbox.Executing
-			if _, err := tx.Exec(b.ctx, entry, id, outbox.Accepted, outbox.Executing, outbox.Claimed); err != nil {
-				return err
-			}
+		from := outbox.Executing
+		if state == outbox.Cancelled {
+			from = outbox.Accepted
 		}
-		if _, err := tx.Exec(b.ctx, entry, id, from, state, event); err != nil {
+		if _, err := tx.Exec(b.ctx, `INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, claimed_at)
+			VALUES ($1, 1, $2::outbox.state, $3, $4, 'worker', CASE $2 WHEN 'executing' THEN now() END)`, id, from, state, event); err != nil {
 			return err
 		}
 		_, err := tx.Exec(b.ctx, `
@@ -255,7 +252,7 @@ func (b *testBundle) hold(reference string, state outbox.State) {
 				phase = CASE $2 WHEN 'accepted' THEN 'due' WHEN 'failed_retryable' THEN 'due' WHEN 'executing' THEN 'leased'
 					WHEN 'outcome_unknown' THEN 'asking' ELSE 'parked' END::outbox.phase,
 				next_at = CASE WHEN $2 IN ('needs_review', 'exhausted') THEN NULL ELSE clock_timestamp() END,
-				attempt = 1, sends = 1, account = 'acct', preset = 'p1', request_hash = '\x00',
+				attempt = CASE $2 WHEN 'accepted' THEN 0 ELSE 1 END, sends = CASE $2 WHEN 'accepted' THEN 0 ELSE 1 END, claimed_at = clock_timestamp(), claimed_by = 'worker', account = 'acct', preset = 'p1', request_hash = '\x00',
 				unknown_attempt = CASE WHEN $2 IN ('outcome_unknown', 'needs_review') THEN 1 END,
 				review_since = CASE $2 WHEN 'needs_review' THEN clock_timestamp() END
 			FROM outbox.intents i WHERE i.id = o.intent_id AND i.reference = $1`, reference, state)

@@ -109,7 +109,7 @@ func TestTheMachineIsOne(t *testing.T) {
 		From, Event, To string
 		Legal           bool
 	}
-	rows, err := b.owner.Query(b.ctx, `SELECT f::text, e::text, t::text, outbox.legal(f, e, t)
+	rows, err := b.owner.Query(b.ctx, `SELECT f::text, e::text, t::text, outbox.legal(f, e, t, CASE WHEN f = 'executing' AND t <> 'executing' THEN now() END)
 		FROM unnest(enum_range(NULL::outbox.state)) f, unnest(enum_range(NULL::outbox.event)) e, unnest(enum_range(NULL::outbox.state)) t`)
 	b.must(err)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
@@ -201,6 +201,7 @@ func TestTheHistoryTakesOnlyTheMachinesTransitions(t *testing.T) {
 			{outbox.Succeeded, outbox.Claimed, outbox.Executing, "23514"},
 			{outbox.Executing, outbox.Noted, outbox.Succeeded, "23514"},
 			{outbox.FailedFinal, outbox.Replayed, outbox.FailedRetryable, "23514"},
+			{outbox.Executing, outbox.NoAnswer, outbox.OutcomeUnknown, "23514"}, // and when was it claimed?
 		} {
 			if code := b.try(role, entry(x.from, x.event, x.to)); code != x.code {
 				t.Errorf("%q: %s on %s to %s: %q, want %q", role, x.from, x.event, x.to, code, x.code)
@@ -217,14 +218,14 @@ func TestAnOutboxRowContradictsItselfNowhere(t *testing.T) {
 	for _, x := range []struct{ set, broken string }{
 		{"phase = 'due'", ""},
 		{"phase = 'released'", ""},
-		{"phase = 'leased', state = 'executing'", ""},
+		{"phase = 'leased', state = 'executing', attempt = 1, claimed_at = now(), claimed_by = 'w'", ""},
 		{"phase = 'asking', state = 'outcome_unknown', unknown_attempt = 1, next_at = NULL", ""},
 		{"phase = 'probing', state = 'outcome_unknown', unknown_attempt = 1", ""},
 		{"phase = 'parked', state = 'needs_review', unknown_attempt = 1, next_at = NULL", ""},
 		{"phase = 'parked', state = 'needs_review', next_at = NULL", ""},
 		{"phase = 'parked', state = 'exhausted', next_at = NULL", ""},
 		{"phase = 'following', state = 'succeeded'", ""},
-		{"sends = 1, attempt = 1, account = 'a', preset = 'p', request_hash = ''", ""},
+		{"state = 'failed_retryable', sends = 1, attempt = 1, account = 'a', preset = 'p', request_hash = ''", ""},
 
 		{"phase = 'due', state = 'executing'", "outbox_phase_of_state"},
 		{"phase = 'leased'", "outbox_phase_of_state"},
@@ -241,6 +242,10 @@ func TestAnOutboxRowContradictsItselfNowhere(t *testing.T) {
 		{"sends = 1, account = 'a', preset = 'p', request_hash = ''", "outbox_attempt_counts"},
 		{"sends = -1", "outbox_attempt_counts"},
 		{"probes = -1", "outbox_attempt_counts"},
+		{"attempt = 1", "outbox_attempt_of_state"},
+		{"state = 'failed_retryable'", "outbox_attempt_of_state"},
+		{"phase = 'leased', state = 'executing', claimed_by = 'w'", "outbox_claim_is_known"},
+		{"phase = 'leased', state = 'executing', claimed_at = now()", "outbox_claim_is_known"},
 	} {
 		err := pgx.BeginFunc(b.ctx, b.owner, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(b.ctx, "SET LOCAL ROLE outbox_worker"); err != nil {

@@ -297,7 +297,7 @@ func TestAReplayedIntentIsSentUnderTheSameKey(t *testing.T) {
 	if n := b.sim.Count(simulator.Charges, reference); n != 1 {
 		t.Errorf("%d effects", n)
 	}
-	if got := b.text(`SELECT string_agg(DISTINCT attempt::text, ' ') FROM outbox.history WHERE event = 'claimed'`); got != "1 2 3 4 5" {
+	if got := b.text(`SELECT string_agg(DISTINCT attempt::text, ' ') FROM outbox.timeline WHERE event = 'claimed'`); got != "1 2 3 4 5" {
 		t.Errorf("attempts %s", got)
 	}
 }

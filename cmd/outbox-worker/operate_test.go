@@ -134,7 +134,7 @@ var situations = []struct {
 	{"accepted", "charge_card", "", ""},
 	{"released", "charge_card", "", `UPDATE outbox.outbox SET phase = 'released', next_at = now() + '1 min' WHERE intent_id = $1`},
 	{"not before", "charge_card", `not_before => now() + '1 hour'`, ""},
-	{"executing", "charge_card", "", `UPDATE outbox.outbox SET ` + sent + `, state = 'executing', phase = 'leased', next_at = now() + '1 min', holder = gen_random_uuid() WHERE intent_id = $1`},
+	{"executing", "charge_card", "", `UPDATE outbox.outbox SET ` + sent + `, state = 'executing', phase = 'leased', next_at = now() + '1 min', holder = gen_random_uuid(), claimed_at = now(), claimed_by = 'worker' WHERE intent_id = $1`},
 	{"retryable", "charge_card", "", `UPDATE outbox.outbox SET ` + sent + `, state = 'failed_retryable', next_at = now() + '1 min' WHERE intent_id = $1`},
 	{"retryable too late", "charge_card", `deadline => now() - interval '1 s'`, `UPDATE outbox.outbox SET ` + sent + `, state = 'failed_retryable' WHERE intent_id = $1`},
 	{"unknown", "charge_card", "", `UPDATE outbox.outbox SET ` + unknown + ` WHERE intent_id = $1`},

@@ -49,8 +49,8 @@ func TestTenThousandAreReplayedAmongWhatCannotBe(t *testing.T) {
 	b.exec(`UPDATE outbox.outbox SET ` + unknown + ` WHERE intent_id BETWEEN 10001 AND 11000`)
 	b.exec(`DELETE FROM outbox.outbox WHERE intent_id > 11000`)
 	b.exec(`INSERT INTO outbox.outcomes (intent_id, attempt, state, code) SELECT n, 3, 'failed_final', 'card_declined' FROM generate_series(11001, 12000) n`)
-	b.exec(`INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, reason)
-		SELECT n, 3, 'executing', 'failed_retryable', 'not_sent', 'worker', 'http_503: try later' FROM generate_series(1, 10000) n`)
+	b.exec(`INSERT INTO outbox.history (intent_id, attempt, from_state, to_state, event, actor, claimed_at, reason)
+		SELECT n, 3, 'executing', 'failed_retryable', 'not_sent', 'worker', now(), 'http_503: try later' FROM generate_series(1, 10000) n`)
 
 	for _, x := range []struct {
 		args []string

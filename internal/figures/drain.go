@@ -82,14 +82,20 @@ func (p *place) work(ctx context.Context, with *provider, concurrency int, do fu
 // measurement of seconds, and no load.
 const settledPoll = 5 * time.Millisecond
 
-// awaitSettled waits until what is due is settled, but for n rows that are not meant to
-// be: scheduled ones.
+// openSQL asks whether anything is open but what is scheduled for later, by the indexes of
+// the outbox: a scan of a million scheduled rows would be a load of its own.
+const openSQL = `SELECT EXISTS (SELECT FROM outbox.outbox WHERE phase <> 'due') OR EXISTS (
+	SELECT FROM outbox.lanes l CROSS JOIN LATERAL (
+		SELECT FROM outbox.outbox o WHERE o.lane = l.id AND o.phase = 'due' AND o.tenant = $1 AND o.rank = 0 AND o.next_at < now() + interval '1 day' LIMIT 1
+	) due)`
+
+// awaitSettled waits until all is settled but what is scheduled for later.
 func (p *place) awaitSettled(ctx context.Context) error {
 	tick := time.NewTicker(settledPoll)
 	defer tick.Stop()
 	for {
 		var open bool
-		err := p.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM outbox.outbox WHERE next_at < now() + interval '1 day' LIMIT 1)").Scan(&open)
+		err := p.pool.QueryRow(ctx, openSQL, tenant).Scan(&open)
 		if err != nil || !open {
 			return err
 		}

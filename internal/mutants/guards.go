@@ -78,7 +78,7 @@ var guards = []guard{
 	},
 	{
 		name: "the history takes the machine's transitions only", file: "migrations/sql/00001_ledger.sql",
-		old: "CONSTRAINT history_transition_legal CHECK (outbox.legal(from_state, event, to_state))", new: "CONSTRAINT history_transition_legal CHECK (true)",
+		old: "CONSTRAINT history_transition_legal CHECK (outbox.legal(from_state, event, to_state, claimed_at))", new: "CONSTRAINT history_transition_legal CHECK (true)",
 		test: "./outbox TestTheHistoryTakesOnlyTheMachinesTransitions",
 	},
 	{

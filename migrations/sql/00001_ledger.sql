@@ -151,6 +151,7 @@ CREATE TABLE outbox.outbox (
     first_sent_at   timestamptz,
     unknown_since   timestamptz,
     resent_at       timestamptz,
+    claimed_at      timestamptz,
     review_since    timestamptz,
     lane            int              NOT NULL,
     catalog_id      int              NOT NULL,
@@ -163,6 +164,7 @@ CREATE TABLE outbox.outbox (
     rank            smallint         NOT NULL DEFAULT 0,
     tenant          text COLLATE "C" NOT NULL,
     holder          uuid,
+    claimed_by      text,
     account         text,
     preset          text,
     request_hash    bytea,
@@ -170,7 +172,7 @@ CREATE TABLE outbox.outbox (
     review_reason   text,
     CONSTRAINT outbox_pkey PRIMARY KEY (intent_id)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; committed with it, gone when it is settled. attempt numbers every send and probe and fences every later write; account, preset and request_hash are pinned by the first claim. holder of an unknown outcome is null once every worker that sent has reported; resent_at is when it was last sent again to learn it.';
+COMMENT ON TABLE outbox.outbox IS 'Everything still open about an intent; committed with it, gone when it is settled. attempt numbers every send and probe and fences every later write; account, preset and request_hash are pinned by the first claim. claimed_at and claimed_by go into the history when the attempt ends. holder of an unknown outcome is null once every worker that sent has reported; resent_at is when it was last sent again to learn it.';
 
 -- One CHECK by a function in plpgsql, which plans it once: a CHECK in SQL is planned anew
 -- by every statement, and the five that this one stands for took 50 µs of each.
@@ -202,6 +204,8 @@ BEGIN
             ELSE o.unknown_attempt IS NULL END THEN 'outbox_unknown_is_sticky'
         WHEN o.sends > 0 AND (o.account IS NULL OR o.preset IS NULL OR o.request_hash IS NULL) THEN 'outbox_pinned_once_sent'
         WHEN o.attempt < o.sends OR o.sends < 0 OR o.probes < 0 THEN 'outbox_attempt_counts'
+        WHEN (o.state = 'accepted' AND o.attempt > 0) OR (o.state = 'failed_retryable' AND o.attempt = 0) THEN 'outbox_attempt_of_state'
+        WHEN o.state = 'executing' AND (o.claimed_at IS NULL OR o.claimed_by IS NULL) THEN 'outbox_claim_is_known'
         END;
     IF broken IS NULL THEN
         RETURN true;
@@ -212,9 +216,12 @@ END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION outbox.fits IS 'Whether what an outbox row says goes together; raises, with the name of the rule, where it does not.';
 ALTER TABLE outbox.outbox ADD CONSTRAINT outbox_fits CHECK (outbox.fits(outbox));
--- Column order serves the releaser: lane, phase, then tenant by tenant (fairness), the
--- urgent first, the oldest first. Expired leases of either kind are a range of it too.
-CREATE INDEX outbox_due_idx ON outbox.outbox (lane, phase, tenant, rank, next_at);
+-- Two indexes, of which a row is in one. What waits: column order serves the releaser,
+-- tenant by tenant (fairness), the urgent first, the oldest first; what is scheduled for
+-- later lies behind what is due. And what moves: leases of each kind are a range of it by
+-- the time they run out, and it stays small however much waits.
+CREATE INDEX outbox_due_idx ON outbox.outbox (lane, tenant, rank, next_at) WHERE phase = 'due';
+CREATE INDEX outbox_open_idx ON outbox.outbox (lane, phase, next_at) WHERE phase <> 'due';
 CREATE INDEX outbox_deadline_idx ON outbox.outbox (deadline) WHERE deadline IS NOT NULL AND state IN ('accepted', 'failed_retryable');
 CREATE INDEX outbox_review_idx ON outbox.outbox (review_since) WHERE review_since IS NOT NULL;
 
@@ -236,9 +243,13 @@ COMMENT ON TABLE outbox.outcomes IS 'How an intent ended, written once. exhauste
 -- The machine of package outbox, as the database enforces it; a test compares the two.
 -- In plpgsql for the same reason as outbox.fits: in SQL, planning it took 160 µs of each statement.
 -- +goose StatementBegin
-CREATE FUNCTION outbox.legal(from_state outbox.state, event outbox.event, to_state outbox.state) RETURNS boolean
+CREATE FUNCTION outbox.legal(from_state outbox.state, event outbox.event, to_state outbox.state, claimed_at timestamptz) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
+    -- Whoever ends an attempt says when it was claimed, and nobody else.
+    IF (claimed_at IS NOT NULL) <> (from_state = 'executing' AND to_state <> 'executing') THEN
+        RETURN false;
+    END IF;
     RETURN CASE event
         WHEN 'approved' THEN from_state = 'awaiting_approval' AND to_state = 'accepted'
         WHEN 'rejected' THEN from_state = 'awaiting_approval' AND to_state = 'cancelled'
@@ -269,7 +280,7 @@ BEGIN
     END;
 END $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION outbox.legal IS 'Whether an event may lead from one state to the other: docs/state-machine.md.';
+COMMENT ON FUNCTION outbox.legal IS 'Whether an event may lead from one state to the other (docs/state-machine.md), and the claim is known of every attempt that ends.';
 
 CREATE TABLE outbox.history (
     intent_id  bigint       NOT NULL,
@@ -278,12 +289,14 @@ CREATE TABLE outbox.history (
     from_state outbox.state NOT NULL,
     to_state   outbox.state NOT NULL,
     event      outbox.event NOT NULL,
+    claimed_at timestamptz,
     actor      text         NOT NULL,
+    claimed_by text,
     reason     text,
     evidence   jsonb,
-    CONSTRAINT history_transition_legal CHECK (outbox.legal(from_state, event, to_state))
+    CONSTRAINT history_transition_legal CHECK (outbox.legal(from_state, event, to_state, claimed_at))
 );
-COMMENT ON TABLE outbox.history IS 'How it got there: append-only. The intent''s own row is its first entry (committed as accepted or awaiting_approval); see the view outbox.timeline.';
+COMMENT ON TABLE outbox.history IS 'How it got there: append-only. An attempt is one entry, written when it ends, with when and by whom (null: by actor) it was claimed; until then its outbox row says so. The intent''s own row is its first entry (committed as accepted or awaiting_approval). The view outbox.timeline has an entry for each change of state.';
 CREATE INDEX history_intent_idx ON outbox.history (intent_id);
 
 CREATE TABLE outbox.repeats (
@@ -347,8 +360,17 @@ SELECT i.id AS intent_id, i.created_at AS at, 0 AS attempt, NULL::outbox.state A
        'committed' AS event, coalesce(i.principal[1], i.tenant) AS actor, NULL::text AS reason, NULL::jsonb AS evidence
 FROM outbox.intents i JOIN outbox.catalog c ON c.id = i.catalog_id
 UNION ALL
+-- Only the first attempt can have been claimed from accepted: see outbox_attempt_of_state.
+SELECT intent_id, claimed_at, attempt, CASE attempt WHEN 1 THEN 'accepted' ELSE 'failed_retryable' END::outbox.state,
+       'executing', 'claimed', coalesce(claimed_by, actor), NULL, NULL
+FROM outbox.history WHERE claimed_at IS NOT NULL
+UNION ALL
+SELECT intent_id, claimed_at, attempt, CASE attempt WHEN 1 THEN 'accepted' ELSE 'failed_retryable' END::outbox.state,
+       'executing', 'claimed', claimed_by, NULL, NULL
+FROM outbox.outbox WHERE phase = 'leased'
+UNION ALL
 SELECT intent_id, at, attempt, from_state, to_state, event::text, actor, reason, evidence FROM outbox.history;
-COMMENT ON VIEW outbox.timeline IS 'Every change of state of every intent, its commit included.';
+COMMENT ON VIEW outbox.timeline IS 'Every change of state of every intent, its commit and its claims included.';
 
 -- +goose Down
 DROP VIEW outbox.timeline;
