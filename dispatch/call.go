@@ -75,6 +75,8 @@ func (w *Worker) afterSettlement(ctx context.Context, l *lane, s settlement, cur
 		signal(w.succeeded)
 	case s.verdict.state == outbox.OutcomeUnknown:
 		signal(l.unknown)
+	case s.verdict.state == outbox.FailedRetryable:
+		time.AfterFunc(s.verdict.retryIn, l.wake) // on time, though the lane be idle by then
 	}
 	if s.answer.Throttled {
 		w.pauseLane(context.WithoutCancel(ctx), l, s.answer)

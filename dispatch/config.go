@@ -43,7 +43,8 @@ type Config struct {
 	ReleaseLease time.Duration
 
 	// IdlePoll is how often an idle lane looks for due work that no notification
-	// announced: retries, schedules, missed wake-ups. Defaults to 250 ms.
+	// announced: retries, schedules, missed wake-ups. Defaults to 1 s, with PollOnly to
+	// 250 ms.
 	IdlePoll time.Duration
 
 	// SweepEvery is how often expired leases and deadlines are looked for. An expired
@@ -113,7 +114,7 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Concurrency = orDefault(c.Concurrency, 100)
 	c.ReleaseLease = orDefault(c.ReleaseLease, 30*time.Second)
-	c.IdlePoll = orDefault(c.IdlePoll, 250*time.Millisecond)
+	c.IdlePoll = orDefault(c.IdlePoll, c.poll(time.Second, 250*time.Millisecond))
 	c.SweepEvery = orDefault(c.SweepEvery, time.Second)
 	c.TrimEvery = orDefault(c.TrimEvery, time.Minute)
 	c.StopTimeout = orDefault(c.StopTimeout, 30*time.Second)
@@ -123,6 +124,15 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.holder = id
 	return c, nil
+}
+
+// poll chooses between what is polled in case a notification was missed, and what is all
+// there is without notifications.
+func (c Config) poll(notified, pollOnly time.Duration) time.Duration {
+	if c.PollOnly {
+		return pollOnly
+	}
+	return notified
 }
 
 func orDefault[T int | time.Duration](value, def T) T {

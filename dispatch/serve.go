@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,12 +33,9 @@ func (w *Worker) refresh(ctx context.Context) error {
 		}
 		return err
 	}
-	revisions, err := catalog.Load(ctx, w.cfg.Pool)
-	var newer *catalog.UnusableError
-	if errors.As(err, &newer) {
-		w.log.WarnContext(ctx, "left to a newer version of the worker", "error", err)
-	} else if err != nil {
-		return fmt.Errorf("load the catalog: %w", err)
+	revisions, err := w.catalog(ctx)
+	if err != nil {
+		return err
 	}
 	limits, err := w.laneLimits(ctx)
 	if err != nil {
@@ -49,6 +47,38 @@ func (w *Worker) refresh(ctx context.Context) error {
 		problems = append(problems, w.openLane(ctx, s.revision.LaneID, limits[s.revision.LaneID]))
 	}
 	return errors.Join(problems...)
+}
+
+// compiled is the catalog as it was last read. Revisions are immutable and never go away:
+// as long as there are no more of them, it is up to date.
+type compiled struct {
+	mu        sync.Mutex
+	rows      int
+	revisions []*catalog.Revision
+}
+
+const catalogRowsSQL = `-- name: catalog_rows
+SELECT count(*) FROM outbox.catalog`
+
+func (w *Worker) catalog(ctx context.Context) ([]*catalog.Revision, error) {
+	w.compiled.mu.Lock()
+	defer w.compiled.mu.Unlock()
+	rows, err := count(ctx, w.cfg.Pool, catalogRowsSQL)
+	if err != nil {
+		return nil, fmt.Errorf("look for new revisions: %w", err)
+	}
+	if rows == w.compiled.rows {
+		return w.compiled.revisions, nil
+	}
+	revisions, err := catalog.Load(ctx, w.cfg.Pool)
+	var newer *catalog.UnusableError
+	if errors.As(err, &newer) {
+		w.log.WarnContext(ctx, "left to a newer version of the worker", "error", err)
+	} else if err != nil {
+		return nil, fmt.Errorf("load the catalog: %w", err)
+	}
+	w.compiled.rows, w.compiled.revisions = rows, revisions
+	return revisions, nil
 }
 
 // SetupError is why a worker refuses to start: the catalog in force and its providers

@@ -70,7 +70,7 @@ func TestAStatementOfOursEndsThoughItsProcessDoesNot(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	for setting, want := range map[string]string{
-		"enable_seqscan": "off", "enable_bitmapscan": "off", "jit": "off", "idle_in_transaction_session_timeout": "5s",
+		"enable_seqscan": "off", "enable_bitmapscan": "off", "enable_mergejoin": "off", "enable_hashjoin": "off", "jit": "off", "idle_in_transaction_session_timeout": "5s",
 	} {
 		got, err := collect(t.Context(), pool, `SELECT current_setting($1)`, pgx.RowTo[string], setting)
 		if err != nil || got[0] != want {

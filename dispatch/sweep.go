@@ -3,11 +3,23 @@ package dispatch
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // sweepLimit is how many rows one statement of the sweep deals with. The times in them
 // are subqueries so that they bound the index: see releaseSQL.
 const sweepLimit = 500
+
+// overdueSQL says which of the statements below have something to do, in their order:
+// mostly none has.
+const overdueSQL = `-- name: overdue
+SELECT ARRAY[
+	EXISTS (SELECT FROM outbox.outbox o WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'leased' AND o.next_at <= (SELECT clock_timestamp())),
+	EXISTS (SELECT FROM outbox.outbox o WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'probing' AND o.next_at <= (SELECT clock_timestamp())),
+	EXISTS (SELECT FROM outbox.outbox o WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'released' AND o.next_at <= (SELECT clock_timestamp())),
+	EXISTS (SELECT FROM outbox.outbox o WHERE o.deadline <= (SELECT clock_timestamp()) AND o.state IN ('accepted', 'failed_retryable'))
+]`
 
 // expireLeasesSQL: who holds the lease has not reported. It may have sent, so the
 // outcome is unknown. Rows that are being settled just now are skipped.
@@ -83,7 +95,14 @@ func (w *Worker) sweep(ctx context.Context) {
 }
 
 func (w *Worker) sweepOnce(ctx context.Context) {
-	for _, s := range []struct {
+	overdue, err := collect(ctx, w.cfg.Pool, overdueSQL, pgx.RowTo[[]bool])
+	if err != nil {
+		if ctx.Err() == nil {
+			w.log.ErrorContext(ctx, "could not look for what is overdue", "error", err)
+		}
+		return
+	}
+	for i, s := range []struct {
 		what string
 		sql  string
 		args []any
@@ -93,6 +112,9 @@ func (w *Worker) sweepOnce(ctx context.Context) {
 		{"releases that nobody claimed: due again", expireReleasesSQL, []any{sweepLimit}},
 		{"deadlines that passed: not sent", expireDeadlinesSQL, []any{sweepLimit, w.cfg.Name}},
 	} {
+		if !overdue[0][i] {
+			continue
+		}
 		for n := sweepLimit; n == sweepLimit; {
 			var err error
 			if n, err = count(ctx, w.cfg.Pool, s.sql, s.args...); err != nil {

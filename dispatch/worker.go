@@ -38,6 +38,8 @@ type Worker struct {
 	calls     context.Context // ends when calls in flight are cut off
 	recording context.Context // ends when nothing more can be recorded
 
+	compiled compiled
+
 	mu        sync.RWMutex
 	lanes     map[int32]*lane
 	revisions map[int32]*catalog.Revision
@@ -71,7 +73,7 @@ func New(cfg Config) (*Worker, error) {
 		Logger:                      slog.New(quiet{cfg.Logger.Handler()}),
 		JobTimeout:                  -1, // calls have their own deadlines
 		FetchCooldown:               2 * time.Millisecond,
-		FetchPollInterval:           50 * time.Millisecond,
+		FetchPollInterval:           cfg.poll(time.Second, 50*time.Millisecond), // a release notifies
 		FetchOnlyKnownKinds:         true,
 		CompletedJobRetentionPeriod: time.Minute, // what happened stands in the ledger
 		DiscardedJobRetentionPeriod: time.Hour,   // jobs whose worker died; their intents went on without them

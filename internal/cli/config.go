@@ -45,7 +45,7 @@ type Worker struct {
 	Name         string        `koanf:"name" help:"Who the history says acted. Host and process id if empty."`
 	Concurrency  int           `koanf:"concurrency" help:"Calls to providers that this replica has open at once, over all lanes. Each lane has a limit of its own over all replicas, in the catalog."`
 	ReleaseLease time.Duration `koanf:"release_lease" help:"How long what was handed to River may wait to be claimed before it is handed over again. Too short only costs jobs that find nothing."`
-	IdlePoll     time.Duration `koanf:"idle_poll" help:"How often an idle lane looks for due work that no notification announced; what a missed wake-up costs at most."`
+	IdlePoll     time.Duration `koanf:"idle_poll" help:"How often an idle lane looks for due work that no notification announced; what a missed wake-up costs at most. 0 is 1s, or 250ms behind a pooler."`
 	SweepEvery   time.Duration `koanf:"sweep_every" help:"How often expired leases and deadlines are looked for. The outcome of an expired lease is unknown within this time."`
 	TrimEvery    time.Duration `koanf:"trim_every" help:"How often what is past its retention is looked for, and forgotten."`
 	KeepAll      bool          `koanf:"keep_all" help:"Forget nothing, whatever the catalog's retention says."`
@@ -59,7 +59,7 @@ func Default() Config {
 		Log:      Log{Level: slog.LevelInfo, Format: LogAuto},
 		Worker: Worker{
 			Concurrency: 100, ReleaseLease: 30 * time.Second,
-			IdlePoll: 250 * time.Millisecond, SweepEvery: time.Second, TrimEvery: time.Minute, StopTimeout: 30 * time.Second,
+			SweepEvery: time.Second, TrimEvery: time.Minute, StopTimeout: 30 * time.Second,
 		},
 	}
 }

@@ -45,9 +45,9 @@ func (r *run) fromIdle(ctx context.Context, p *place) (got idle, err error) {
 	err = p.work(ctx, with, 100, func(ctx context.Context) error {
 		var waits []float64
 		err := p.session(ctx, func(c *pgx.Conn) error {
-			for i := range r.o.Wakes {
+			for i := -1; i < r.o.Wakes; i++ { // the first one also waits for the worker to start
 				// From asleep (300 ms later) and from just now awake, in turn.
-				if err := pause(ctx, time.Duration(i%2)*300*time.Millisecond+50*time.Millisecond); err != nil {
+				if err := pause(ctx, time.Duration(i&1)*300*time.Millisecond+50*time.Millisecond); err != nil {
 					return err
 				}
 				if err := accept(ctx, c, intentOf(p.take())); err != nil {
@@ -56,7 +56,9 @@ func (r *run) fromIdle(ctx context.Context, p *place) (got idle, err error) {
 				committed := time.Now()
 				select {
 				case at := <-began:
-					waits = append(waits, max(0, at.Sub(committed).Seconds()*1e3))
+					if i >= 0 {
+						waits = append(waits, max(0, at.Sub(committed).Seconds()*1e3))
+					}
 				case <-ctx.Done():
 					return context.Cause(ctx)
 				}
