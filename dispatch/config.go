@@ -38,6 +38,10 @@ type Config struct {
 	// own concurrency bounds its calls over all processes. Defaults to 100.
 	Concurrency int
 
+	// Calls, if set, stands in the place of Concurrency: the bound of this worker and of
+	// all others it was given to, such as one for each of several databases.
+	Calls *Calls
+
 	// ReleaseLease is how long a released intent may wait to be claimed before it is
 	// released again. Too short only costs jobs that find nothing. Defaults to 30 s.
 	ReleaseLease time.Duration
@@ -112,7 +116,12 @@ func (c Config) withDefaults() (Config, error) {
 		}
 		c.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
 	}
-	c.Concurrency = orDefault(c.Concurrency, 100)
+	if c.Calls == nil {
+		c.Calls = ShareCalls(orDefault(c.Concurrency, 100))
+	} else if c.Concurrency != 0 {
+		return c, errors.New("dispatch: Config.Concurrency and Config.Calls are both set; give one")
+	}
+	c.Concurrency = c.Calls.slots.size
 	c.ReleaseLease = orDefault(c.ReleaseLease, 30*time.Second)
 	c.IdlePoll = orDefault(c.IdlePoll, c.poll(time.Second, 250*time.Millisecond))
 	c.SweepEvery = orDefault(c.SweepEvery, time.Second)

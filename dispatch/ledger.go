@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// errClone stops a worker on a copy of a ledger: the original may be sending the same.
-var errClone = errors.New("this database is a copy of the one the ledger last ran on, so nothing is sent: if it is to be the original, run outbox-worker ledger adopt")
+// ErrClone stops a worker on a copy of a ledger: the original may be sending the same.
+var ErrClone = errors.New("this database is a copy of the one the ledger last ran on, so nothing is sent: if it is to be the original, run outbox-worker ledger adopt")
 
 const recogniseSQL = `-- name: recognise
 SELECT outbox.recognise($1)`
@@ -32,7 +32,7 @@ func (w *Worker) recognise(ctx context.Context) error {
 	case found:
 		w.log.WarnContext(ctx, "the server is on another timeline: what may have been sent is found out before anything is sent", "intents", moved)
 	case got == "clone":
-		return errClone
+		return ErrClone
 	}
 	return nil
 }

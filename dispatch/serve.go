@@ -28,7 +28,7 @@ const refreshEvery = 2 * time.Second
 // returns why an operation in force cannot be served although its provider is here.
 func (w *Worker) refresh(ctx context.Context) error {
 	if err := w.recognise(ctx); err != nil {
-		if errors.Is(err, errClone) {
+		if errors.Is(err, ErrClone) {
 			w.publish(nil, nil)
 		}
 		return err

@@ -60,7 +60,7 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		cfg: cfg, log: cfg.Logger, slots: newSlots(cfg.Concurrency), succeeded: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Logger, slots: cfg.Calls.slots, succeeded: make(chan struct{}, 1),
 		lanes: map[int32]*lane{}, revisions: map[int32]*catalog.Revision{}, services: map[int32]service{},
 	}
 	workers := river.NewWorkers()

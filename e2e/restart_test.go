@@ -81,7 +81,7 @@ func TestWorkersSurviveARestartOfPostgresUnderLoad(t *testing.T) {
 	}
 }
 
-func migrate(t *testing.T, url string) {
+func migrate(t testing.TB, url string) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
 	if err != nil {

@@ -19,7 +19,8 @@ func newDoctor(app *cli.App) *cobra.Command {
 		Long: `Looks at the server, the schema, the roles, the catalog and the configured providers, at
 the lanes, at work that nobody takes and at outcomes that nobody knows, and says for each
 finding what to do. It reads only. With --output json it prints one object with findings,
-each with check, status (ok, warning or error), detail and hint.
+each with check, status (ok, warning or error), detail and hint. Given several databases it
+looks at each, and a finding names its own.
 
 Errors mean that something does not work or will not; then the exit code is 1. Warnings
 want attention and leave it 0.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage),
@@ -44,10 +45,11 @@ const (
 )
 
 type finding struct {
-	Check  string `json:"check"`
-	Status string `json:"status"`
-	Detail string `json:"detail"`
-	Hint   string `json:"hint,omitempty"`
+	Database string `json:"database,omitempty"` // of several
+	Check    string `json:"check"`
+	Status   string `json:"status"`
+	Detail   string `json:"detail"`
+	Hint     string `json:"hint,omitempty"`
 }
 
 // doctor collects findings.
@@ -56,22 +58,23 @@ type doctor struct {
 	Errors   int       `json:"errors"`
 	Warnings int       `json:"warnings"`
 
-	pool *pgxpool.Pool
-	cfg  cli.Config
+	pool     *pgxpool.Pool
+	cfg      cli.Config
+	database string // that is looked at, of several
 }
 
 func (d *doctor) ok(check, format string, args ...any) {
-	d.Findings = append(d.Findings, finding{check, statusOK, fmt.Sprintf(format, args...), ""})
+	d.Findings = append(d.Findings, finding{d.database, check, statusOK, fmt.Sprintf(format, args...), ""})
 }
 
 func (d *doctor) warn(check, hint, format string, args ...any) {
 	d.Warnings++
-	d.Findings = append(d.Findings, finding{check, statusWarning, fmt.Sprintf(format, args...), hint})
+	d.Findings = append(d.Findings, finding{d.database, check, statusWarning, fmt.Sprintf(format, args...), hint})
 }
 
 func (d *doctor) fail(check, hint, format string, args ...any) {
 	d.Errors++
-	d.Findings = append(d.Findings, finding{check, statusError, fmt.Sprintf(format, args...), hint})
+	d.Findings = append(d.Findings, finding{d.database, check, statusError, fmt.Sprintf(format, args...), hint})
 }
 
 // checkLimit bounds one check: a doctor must not add to the trouble.
@@ -85,10 +88,26 @@ type step struct {
 }
 
 func (d *doctor) examine(cmd *cobra.Command, app *cli.App) error {
-	var err error
-	if d.cfg, err = app.Config(cmd); err != nil {
+	cfg, err := app.Config(cmd)
+	if err != nil {
 		return err
 	}
+	databases := cfg.Database.Each()
+	if len(databases) < 2 {
+		d.cfg = cfg
+		return d.examineOne(cmd, app)
+	}
+	for _, one := range databases {
+		d.cfg, d.database = cfg, one.Where()
+		d.cfg.Database = one
+		if err := d.examineOne(cmd, app); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *doctor) examineOne(cmd *cobra.Command, app *cli.App) (err error) {
 	d.pool, err = cli.Connect(cmd.Context(), d.cfg.Database, app.Root.Name()+" doctor")
 	if err != nil {
 		if known, ok := err.(*cli.Error); ok && known.Code == cli.Failure {
@@ -145,7 +164,12 @@ func (d *doctor) report(out cli.Output) error {
 
 func (d *doctor) print(out cli.Output) error {
 	table := [][]string{}
+	database := ""
 	for _, f := range d.Findings {
+		if f.Database != database {
+			database = f.Database
+			table = append(table, []string{"", "", database})
+		}
 		table = append(table, []string{f.Status, f.Check, f.Detail})
 		if f.Hint != "" {
 			table = append(table, []string{"", "", "→ " + f.Hint})

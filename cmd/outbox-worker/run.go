@@ -10,6 +10,7 @@ import (
 
 	"github.com/outbox-worker/outbox-worker/dispatch"
 	"github.com/outbox-worker/outbox-worker/internal/cli"
+	"github.com/outbox-worker/outbox-worker/providers"
 )
 
 func newRun(app *cli.App) *cobra.Command {
@@ -24,14 +25,22 @@ as unknown. A second signal ends it at once; the leases then tell what was in fl
 
 Any number of replicas may run on one database. A replica takes only operations whose
 lane names a provider of its configuration, so versions can run side by side. It refuses
-to start when a lease does not cover its call.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage),
+to start when a lease does not cover its call.
+
+It serves several databases if --database-url is given several times: each has its own
+ledger and connections, and the providers and worker.concurrency are shared. One that
+cannot be reached is tried again until it can, and holds up no other.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage),
 		Example: `  outbox-worker run --config outbox-worker.yaml
-  outbox-worker run --worker-concurrency 50 --log-format json`,
+  outbox-worker run --worker-concurrency 50 --log-format json
+  outbox-worker run --database-url "$SHOP_EU" --database-url "$SHOP_US"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := app.Config(cmd)
 			if err != nil {
 				return err
+			}
+			if many := cfg.Database.Each(); len(many) > 1 {
+				return workMany(cmd.Context(), cfg, many, app.Logger(cfg))
 			}
 			pool, err := app.Connect(cmd)
 			if err != nil {
@@ -56,11 +65,22 @@ func workHooked(ctx context.Context, cfg cli.Config, pool *pgxpool.Pool, log *sl
 	if err != nil {
 		return err
 	}
-	w, err := dispatch.New(dispatch.Config{
-		Pool: pool, Providers: providers, Logger: log, Name: cfg.Worker.Name, Concurrency: cfg.Worker.Concurrency,
-		ReleaseLease: cfg.Worker.ReleaseLease, IdlePoll: cfg.Worker.IdlePoll,
-		SweepEvery: cfg.Worker.SweepEvery, TrimEvery: cfg.Worker.TrimEvery, KeepAll: cfg.Worker.KeepAll, StopTimeout: cfg.Worker.StopTimeout, PollOnly: cfg.Database.PgBouncer, Hooks: hooks,
-	})
+	settings := workerSettings(cfg, pool, providers, log)
+	settings.Concurrency, settings.Hooks = cfg.Worker.Concurrency, hooks
+	return runWorker(ctx, settings)
+}
+
+// workerSettings is dispatch's Config, but for what bounds its calls.
+func workerSettings(cfg cli.Config, pool *pgxpool.Pool, providers map[string]providers.Provider, log *slog.Logger) dispatch.Config {
+	return dispatch.Config{
+		Pool: pool, Providers: providers, Logger: log, Name: cfg.Worker.Name,
+		ReleaseLease: cfg.Worker.ReleaseLease, IdlePoll: cfg.Worker.IdlePoll, SweepEvery: cfg.Worker.SweepEvery,
+		TrimEvery: cfg.Worker.TrimEvery, KeepAll: cfg.Worker.KeepAll, StopTimeout: cfg.Worker.StopTimeout, PollOnly: cfg.Database.PgBouncer,
+	}
+}
+
+func runWorker(ctx context.Context, settings dispatch.Config) error {
+	w, err := dispatch.New(settings)
 	if err != nil {
 		return err
 	}

@@ -27,8 +27,8 @@ type Config struct {
 
 // Database says where the ledger is.
 type Database struct {
-	URL            string        `koanf:"url" help:"Where the ledger is: a postgres:// URL or a libpq connection string. DATABASE_URL is honoured, too."`
-	MaxConns       int           `koanf:"max_conns" help:"Connections that one process opens at most."`
+	URL            string        `koanf:"url" several:"true" help:"Where the ledger is: a postgres:// URL or a libpq connection string. DATABASE_URL is honoured, too. run and doctor take several: the flag again for each, a list in the file, or one a line."`
+	MaxConns       int           `koanf:"max_conns" help:"Connections that one process opens at most, to each database."`
 	ConnectTimeout time.Duration `koanf:"connect_timeout" help:"How long to try to connect before giving up."`
 	PgBouncer      bool          `koanf:"pgbouncer" help:"Set behind a pooler in transaction mode: no prepared statements and no LISTEN. Migrations need a direct connection all the same."`
 }
@@ -72,8 +72,9 @@ type Key struct {
 	Help    string
 	Default any
 
-	oneOf []string
-	index []int
+	oneOf   []string
+	several bool // a list is as good as a text, and becomes one with an item a line
+	index   []int
 }
 
 // DefaultText is the default as one would write it in a file, "" for none.
@@ -103,6 +104,7 @@ func keysOf(v reflect.Value, index []int, prefix string) (keys []Key) {
 				Help:    f.Tag.Get("help"),
 				Default: v.Field(i).Interface(),
 				oneOf:   strings.Fields(f.Tag.Get("oneof")),
+				several: f.Tag.Get("several") != "",
 				index:   at,
 			})
 		}

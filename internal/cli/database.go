@@ -37,12 +37,37 @@ func Connect(ctx context.Context, cfg Database, program string) (*pgxpool.Pool, 
 	return pool, nil
 }
 
-// PoolConfig is cfg as pgx wants it.
-func (cfg Database) PoolConfig(program string) (*pgxpool.Config, error) {
-	if cfg.URL == "" {
-		return nil, Fail(Usage, "set DATABASE_URL, --database-url, or database.url in "+defaultFile, "no database named")
+// Each is the databases that are named, one by one.
+func (cfg Database) Each() (all []Database) {
+	for line := range strings.Lines(cfg.URL) {
+		if line = strings.TrimSpace(line); line != "" {
+			one := cfg
+			one.URL = line
+			all = append(all, one)
+		}
 	}
-	pc, err := pgxpool.ParseConfig(cfg.URL)
+	return all
+}
+
+// Where is the address of the database, without user and password; "" for none that could
+// be connected to.
+func (cfg Database) Where() string {
+	pc, err := cfg.PoolConfig("")
+	if err != nil {
+		return ""
+	}
+	return address(pc.ConnConfig)
+}
+
+// PoolConfig is cfg as pgx wants it. It must name one database.
+func (cfg Database) PoolConfig(program string) (*pgxpool.Config, error) {
+	switch n := len(cfg.Each()); {
+	case n == 0:
+		return nil, Fail(Usage, "set DATABASE_URL, --database-url, or database.url in "+defaultFile, "no database named")
+	case n > 1:
+		return nil, Fail(Usage, "give the one to act on with --database-url", "%d databases named", n)
+	}
+	pc, err := pgxpool.ParseConfig(strings.TrimSpace(cfg.URL))
 	if err != nil {
 		// pgx takes the password out of what it quotes.
 		return nil, Fail(Usage, "write postgres://user:password@host:5432/database", "database.url: %w", err)

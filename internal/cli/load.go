@@ -35,7 +35,7 @@ func AddFlags(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		i := slices.IndexFunc(keys, func(k Key) bool { return k.Name == name })
 		k := keys[i] // a name that is no key is a mistake of ours, found by every test
-		flags.Var(&rawFlag{text: formatValue(k.Default), kind: kindOf(k.Default)}, k.Flag, strings.TrimSuffix(k.Help, "."))
+		flags.Var(&rawFlag{text: formatValue(k.Default), kind: kindOf(k.Default), several: k.several}, k.Flag, strings.TrimSuffix(k.Help, "."))
 		if _, ok := k.Default.(bool); ok {
 			flags.Lookup(k.Flag).NoOptDefVal = "true"
 		}
@@ -48,11 +48,21 @@ func AddConfigFlag(flags *pflag.FlagSet) {
 }
 
 // rawFlag keeps the text; Load parses it as it parses all the others.
-type rawFlag struct{ text, kind string }
+type rawFlag struct {
+	text, kind   string
+	several, set bool
+}
 
-func (f *rawFlag) String() string     { return f.text }
-func (f *rawFlag) Set(s string) error { f.text = s; return nil }
-func (f *rawFlag) Type() string       { return f.kind }
+func (f *rawFlag) String() string { return f.text }
+func (f *rawFlag) Type() string   { return f.kind }
+
+func (f *rawFlag) Set(s string) error {
+	if f.several && f.set {
+		s = f.text + "\n" + s
+	}
+	f.text, f.set = s, true
+	return nil
+}
 
 // Load reads the configuration: flags win over the environment (OUTBOX_DATABASE__URL
 // for database.url), that over the file, that over the defaults. An unknown key or a bad
@@ -181,6 +191,13 @@ func (l *loader) config() (Config, error) {
 		value := l.ko.Get(k.Name)
 		if value == nil {
 			continue
+		}
+		if items, ok := value.([]any); ok && k.several {
+			var texts []string
+			if err := parseList(&texts, items); err != nil {
+				return Config{}, Fail(Usage, "", "%s: %s: %w", l.from[k.Name], k.Name, err)
+			}
+			value = strings.Join(texts, "\n")
 		}
 		if err := parseInto(reflect.ValueOf(&c).Elem().FieldByIndex(k.index), value, k.oneOf); err != nil {
 			return Config{}, Fail(Usage, "", "%s: %s: %w", l.from[k.Name], k.Name, err)
