@@ -70,7 +70,7 @@ func (g *Guest) allowed(ctx context.Context) error {
 	var standby, databases, roles bool
 	err := g.admin.QueryRow(ctx, `-- name: bench_allowed
 SELECT pg_is_in_recovery(), r.rolsuper OR r.rolcreatedb, r.rolsuper OR r.rolcreaterole,
-	array(SELECT m FROM unnest($1::text[]) m WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = m))
+	array(SELECT m FROM unnest($1::text[]) WITH ORDINALITY u(m, n) WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = m) ORDER BY n)
 FROM pg_roles r WHERE r.rolname = current_user`, migrations.Roles).Scan(&standby, &databases, &roles, &g.roles)
 	user := g.admin.Config().ConnConfig.User
 	switch {
@@ -157,7 +157,7 @@ func (g *Guest) announce(what, database string) error {
 	where := *g.admin.Config().ConnConfig
 	where.Database = database
 	roles := ""
-	if len(g.roles) > 0 {
+	if len(g.roles) > 0 && len(g.databases) == 0 { // the first brings them
 		roles = ", with the roles " + strings.Join(g.roles, ", ") + " in the cluster"
 	}
 	_, err := fmt.Fprintf(g.tell, "making %s %s%s; dropped at the end\n", what, cli.Address(&where), roles)
