@@ -37,6 +37,10 @@ var files embed.FS
 // Schema is where everything lives.
 const Schema = "outbox"
 
+// Roles are those that Up creates where they do not exist. They belong to the whole
+// cluster.
+var Roles = []string{"outbox_app", "outbox_worker", "outbox_operator", "outbox_retention"}
+
 const (
 	versionTable = Schema + ".schema_version"
 	riverTable   = Schema + ".river_migration"

@@ -55,6 +55,7 @@ Exit codes and --output json are described in docs/cli.md.`,
 	root.SetHelpCommandGroupID(groupSetUp)
 	root.SetCompletionCommandGroupID(groupSetUp)
 	root.AddCommand(
+		newBench(app),
 		newCancel(app),
 		newCatalog(app),
 		newChaos(app),

@@ -64,12 +64,12 @@ func run(ctx context.Context, args []string) error {
 		o.Settings[name] = value
 		return nil
 	})
-	flags.Func("only", "figures: ids, as in 1,2,6a-floor", func(text string) error {
+	flags.Func("only", "figures: ids or groups, as in 1,latency,6a-floor", func(text string) error {
 		o.Figures.Only = strings.Split(text, ",")
 		return nil
 	})
 	flags.DurationVar(&o.Figures.Span, "span", 0, "figures: how long producers run in a round (2s)")
-	flags.StringVar(&o.URL, "url", "", "figures: measure on this server, in databases that are dropped before")
+	flags.StringVar(&o.URL, "url", "", "figures: measure on this server, in databases that are made and dropped")
 	flags.IntVar(&o.Figures.Intents, "drain", 0, "figures: intents that a round drains (20000)")
 	flags.StringVar(&o.Figures.Program, "program", "bin/outbox-worker", "figures: the program whose memory is measured")
 	flags.IntVar(&o.Figures.Ledger, "settled", 0, "figures: settled intents of figure 9 (5 million)")

@@ -31,6 +31,9 @@ type Database struct {
 	MaxConns       int           `koanf:"max_conns" help:"Connections that one process opens at most, to each database."`
 	ConnectTimeout time.Duration `koanf:"connect_timeout" help:"How long to try to connect before giving up."`
 	PgBouncer      bool          `koanf:"pgbouncer" help:"Set behind a pooler in transaction mode: no prepared statements and no LISTEN. Migrations need a direct connection all the same."`
+
+	// Name is the database to connect to instead of the URL's; "" for that one.
+	Name string `koanf:"-"`
 }
 
 // Log says what is logged, and how.

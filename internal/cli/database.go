@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,6 +75,7 @@ func (cfg Database) PoolConfig(program string) (*pgxpool.Config, error) {
 	}
 	pc.MaxConns = int32(min(max(cfg.MaxConns, 1), 10_000))
 	pc.ConnConfig.ConnectTimeout = cfg.ConnectTimeout
+	pc.ConnConfig.Database = cmp.Or(cfg.Name, pc.ConnConfig.Database)
 	if pc.ConnConfig.RuntimeParams["application_name"] == "" {
 		pc.ConnConfig.RuntimeParams["application_name"] = program
 	}
@@ -88,12 +90,13 @@ func (cfg Database) PoolConfig(program string) (*pgxpool.Config, error) {
 }
 
 func cannotConnect(err error, cc *pgx.ConnConfig, cfg Database) error {
-	where := fmt.Sprintf("%s as %s", address(cc), cc.User)
+	where := fmt.Sprintf("%s as %s", Address(cc), cc.User)
 	cause, hint := connectCause(err, cfg)
 	return Fail(Failure, hint, "cannot connect to %s: %s", where, cause)
 }
 
-func address(cc *pgx.ConnConfig) string {
+// Address is where a connection goes, as people write it: host, port and database.
+func Address(cc *pgx.ConnConfig) string {
 	if strings.HasPrefix(cc.Host, "/") {
 		return fmt.Sprintf("%s/.s.PGSQL.%d/%s", cc.Host, cc.Port, cc.Database)
 	}

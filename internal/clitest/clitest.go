@@ -41,7 +41,7 @@ func (s suite) Run() int { return pgtest.Main(s.M) }
 //
 //	ledger                 DATABASE_URL is a fresh database with all migrations
 //	shop                   ledger with the operations of catalog.yaml, a file every script has
-//	emptydb                DATABASE_URL is a fresh database without any
+//	emptydb                DATABASE_URL is a fresh database without any; DATABASE is its name
 //	sql TEXT|FILE          run statements there as its owner
 //	count N QUERY          the query returns that many rows there
 //	as ROLE                DATABASE_URL connects as a fresh user with that role
@@ -109,6 +109,9 @@ const ownerEnv = "OWNER_URL"
 func use(ts *testscript.TestScript, url string) {
 	ts.Setenv("DATABASE_URL", url)
 	ts.Setenv(ownerEnv, url)
+	conf, err := pgx.ParseConfig(url)
+	ts.Check(err)
+	ts.Setenv("DATABASE", conf.Database)
 }
 
 func sql(ts *testscript.TestScript, neg bool, args []string) {

@@ -118,7 +118,7 @@ func (p *place) drained(ctx context.Context, n int, delay time.Duration, concurr
 	if err := p.preload(ctx, n, nil); err != nil {
 		return 0, err
 	}
-	if err := p.calm(ctx); err != nil {
+	if err := p.calm(ctx, "outbox.outbox", "outbox.river_job"); err != nil {
 		return 0, err
 	}
 	with := &provider{delay: delay}

@@ -44,11 +44,18 @@ func took(do func() error) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// turns runs the value's and the baseline's step in turn, n times, and gives the medians
-// in milliseconds.
-func turns(n int, value, baseline func() error) (pair, error) {
+// fewest turns are taken however long they last.
+const fewest = 5
+
+// turns runs the value's and the baseline's step in turn, n times or for as long as the
+// span, and gives the medians in milliseconds.
+func (r *run) turns(n int, value, baseline func() error) (pair, error) {
 	var values, baselines []float64
-	for range n {
+	began := time.Now()
+	for i := range n {
+		if i >= fewest && time.Since(began) > r.o.Span {
+			break
+		}
 		b, err := took(baseline)
 		if err != nil {
 			return pair{}, fmt.Errorf("baseline: %w", err)
@@ -65,7 +72,7 @@ func turns(n int, value, baseline func() error) (pair, error) {
 // enqueueAlone: one caller, each intent in a transaction of its own.
 func (r *run) enqueueAlone(ctx context.Context, p *place) (got pair, err error) {
 	err = p.session(ctx, func(c *pgx.Conn) error {
-		got, err = turns(r.o.Latencies, func() error { return accept(ctx, c, intentOf(p.take())) }, func() error { return bare(ctx, c, p.take()) })
+		got, err = r.turns(r.o.Latencies, func() error { return accept(ctx, c, intentOf(p.take())) }, func() error { return bare(ctx, c, p.take()) })
 		return err
 	})
 	return got, err
@@ -139,7 +146,7 @@ func (r *run) enqueueAmong(ctx context.Context, p *place) (got pair, err error) 
 		})
 	}
 	err = p.session(ctx, func(c *pgx.Conn) error {
-		got, err = turns(r.o.Latencies, func() error { return order(ctx, c, true) }, func() error { return order(ctx, c, false) })
+		got, err = r.turns(r.o.Latencies, func() error { return order(ctx, c, true) }, func() error { return order(ctx, c, false) })
 		return err
 	})
 	return got, err
@@ -149,7 +156,7 @@ func (r *run) enqueueAmong(ctx context.Context, p *place) (got pair, err error) 
 func (r *run) enqueueBulk(ctx context.Context, p *place) (got pair, err error) {
 	const bulk = 1000
 	err = p.session(ctx, func(c *pgx.Conn) error {
-		got, err = turns(max(5, r.o.Latencies/100), func() error {
+		got, err = r.turns(max(fewest, r.o.Latencies/100), func() error {
 			ins := make([]outbox.Intent, bulk)
 			for i := range ins {
 				ins[i] = intentOf(p.take())
@@ -185,7 +192,7 @@ func (r *run) repeated(ctx context.Context, p *place, want outbox.AnswerKind) (g
 				return err
 			}
 		}
-		got, err = turns(r.o.Latencies, func() error { return expect(ctx, c, known, want) }, func() error { return accept(ctx, c, intentOf(p.take())) })
+		got, err = r.turns(r.o.Latencies, func() error { return expect(ctx, c, known, want) }, func() error { return accept(ctx, c, intentOf(p.take())) })
 		return err
 	})
 	return got, err

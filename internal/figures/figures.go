@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,15 +16,16 @@ import (
 
 // Options say what to measure and how long.
 type Options struct {
-	// Only measures the figures with these ids; all when empty.
+	// Only measures the figures with these ids or of these groups; all when empty. Run
+	// refuses a name that it does not know.
 	Only []string
 	// Rounds of each figure; value and baseline take turns in every one. Defaults to 5.
 	Rounds int
-	// Latencies is how many single calls a round has. Defaults to 500.
+	// Latencies is how many single calls a round has at most. Defaults to 500.
 	Latencies int
 	// Intents is how many a round drains. Defaults to 20,000.
 	Intents int
-	// Span is how long producers run in a round. Defaults to 2 s.
+	// Span is how long producers run in a round, and single calls at most. Defaults to 2 s.
 	Span time.Duration
 	// Wakes is how often an idle worker is woken; Idle how long it is then left alone.
 	// Default to 100 and 10 s.
@@ -33,6 +35,10 @@ type Options struct {
 	// figure 11 has waiting. Default to 5 million and a million.
 	Ledger    int
 	Scheduled int
+	// Checkpoint writes back what earlier steps dirtied before each drain, so that none pays
+	// for another's. It needs a superuser or pg_checkpoint, and everybody on the server feels
+	// it.
+	Checkpoint bool
 	// Program is the path of outbox-worker, for the figure about its memory.
 	Program string
 	// Progress gets a line for each round.
@@ -95,6 +101,7 @@ func (g Goal) String() string {
 // Figure is what was measured: medians over the rounds, and the smallest and largest.
 type Figure struct {
 	ID       string  `json:"id"`
+	Group    string  `json:"group"`
 	What     string  `json:"what"`
 	Unit     string  `json:"unit"`
 	Value    float64 `json:"value"`
@@ -105,19 +112,24 @@ type Figure struct {
 	Ratio    float64 `json:"ratio,omitempty"` // median of the rounds' ratios
 	RatioLow float64 `json:"ratio_low,omitempty"`
 	RatioHi  float64 `json:"ratio_high,omitempty"`
-	Goal     string  `json:"goal"`
+	Goal     string  `json:"goal,omitempty"`
 	Missed   bool    `json:"missed,omitempty"`
 }
 
 // figure is how one is measured.
 type figure struct {
-	id, what, unit, against string
-	goal                    Goal
-	round                   func(context.Context, *place) (pair, error)
-	once                    bool // one round is enough
+	id, group, what, unit, against string
+	goal                           Goal
+	round                          func(context.Context, *place) (pair, error)
+	once                           bool // one round is enough
 }
 
-// Opener opens an empty database of that name; the figures close it.
+// Connections is how many a pool has to have: a step's producers, the worker beside them,
+// and some to spare.
+const Connections = 24
+
+// Opener opens an empty database, named by name or after it, with as many as Connections.
+// The figures close the pool.
 type Opener func(ctx context.Context, name string) (*pgxpool.Pool, error)
 
 type run struct {
@@ -136,7 +148,7 @@ func (r *run) place(ctx context.Context, name string, fill func(context.Context,
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPlace(ctx, pool)
+	p, err := newPlace(ctx, pool, r.o.Checkpoint)
 	if err == nil && fill != nil {
 		err = fill(ctx, p)
 	}
@@ -171,6 +183,18 @@ func (r *run) beside(ctx context.Context, name string, fill func(context.Context
 // noLimit is a process's limit that is never met.
 const noLimit = 2000
 
+// The groups of figures.
+const (
+	Enqueue   = "enqueue"
+	Drain     = "drain"
+	Live      = "live"
+	Latency   = "latency"
+	Idle      = "idle"
+	Repeats   = "repeats"
+	Ledger    = "ledger"
+	Processes = "processes"
+)
+
 // list is every figure, in the order of docs/performance.md.
 func (r *run) list() []figure {
 	again := func(want outbox.AnswerKind) func(context.Context, *place) (pair, error) {
@@ -192,30 +216,30 @@ func (r *run) list() []figure {
 		}
 	}
 	return []figure{
-		{id: "1", what: "enqueue, one producer", unit: "ms", against: "bare insert", goal: Goal{Most: 1.4}, round: r.enqueueAlone},
-		{id: "2", what: "enqueue, 8 producers", unit: "commits/s", against: "bare insert", goal: Goal{Least: 0.75}, round: r.enqueueTogether},
-		{id: "3", what: "transaction of 3 statements and enqueue", unit: "ms", against: "without enqueue", goal: Goal{Most: 1.25}, round: r.enqueueAmong},
-		{id: "4", what: "EnqueueMany of 1,000", unit: "intents/s", against: "COPY of bare rows", round: r.enqueueBulk},
-		{id: "5", what: "end to end, no-op provider", unit: "intents/s", against: "bare River", goal: Goal{Least: 1}, round: against(ours(0, noLimit), rivers(0, noLimit))},
-		{id: "6", what: "end to end, 20 ms a call, 500 in flight", unit: "intents/s", against: "bare River", goal: Goal{Least: 1}, round: against(ours(20*time.Millisecond, 500), rivers(20*time.Millisecond, 500))},
-		{id: "6a-river", what: "live, 8 producers", unit: "settled/s", against: "River live", goal: Goal{Least: 2.5}, round: against(r.live, r.riverLive)},
-		{id: "6a-floor", what: "live, 8 producers", unit: "settled/s", against: "the floor", goal: Goal{Least: 0.75}, round: against(r.live, r.floorLive)},
-		{id: "7-p50", what: "idle: from commit to call, median", unit: "ms", goal: Goal{Most: 10, Absolute: true}, round: r.idled(func(i idle) float64 { return i.p50 }), once: true},
-		{id: "7-p99", what: "idle: from commit to call, p99", unit: "ms", goal: Goal{Most: 50, Absolute: true}, round: r.idled(func(i idle) float64 { return i.p99 }), once: true},
-		{id: "7-cpu", what: "idle: processor time of the worker", unit: "% of a core", goal: Goal{Most: 1, Absolute: true}, round: r.idled(func(i idle) float64 { return i.cpu }), once: true},
-		{id: "8", what: "size of a settled intent", unit: "bytes", against: "one row in one table", goal: Goal{Most: 700, Absolute: true}, round: r.size, once: true},
-		{id: "9", what: fmt.Sprintf("end to end, %d settled intents in the ledger", r.o.Ledger), unit: "intents/s", against: "none", goal: Goal{Least: 0.95}, round: func(ctx context.Context, _ *place) (pair, error) {
+		{id: "1", group: Enqueue, what: "enqueue, one producer", unit: "ms", against: "bare insert", goal: Goal{Most: 1.4}, round: r.enqueueAlone},
+		{id: "2", group: Enqueue, what: "enqueue, 8 producers", unit: "commits/s", against: "bare insert", goal: Goal{Least: 0.75}, round: r.enqueueTogether},
+		{id: "3", group: Enqueue, what: "transaction of 3 statements and enqueue", unit: "ms", against: "without enqueue", goal: Goal{Most: 1.25}, round: r.enqueueAmong},
+		{id: "4", group: Enqueue, what: "EnqueueMany of 1,000", unit: "intents/s", against: "COPY of bare rows", round: r.enqueueBulk},
+		{id: "5", group: Drain, what: "end to end, no-op provider", unit: "intents/s", against: "bare River", goal: Goal{Least: 1}, round: against(ours(0, noLimit), rivers(0, noLimit))},
+		{id: "6", group: Drain, what: "end to end, 20 ms a call, 500 in flight", unit: "intents/s", against: "bare River", goal: Goal{Least: 1}, round: against(ours(20*time.Millisecond, 500), rivers(20*time.Millisecond, 500))},
+		{id: "6a-river", group: Live, what: "live, 8 producers", unit: "settled/s", against: "River live", goal: Goal{Least: 2.5}, round: against(r.live, r.riverLive)},
+		{id: "6a-floor", group: Live, what: "live, 8 producers", unit: "settled/s", against: "the floor", goal: Goal{Least: 0.75}, round: against(r.live, r.floorLive)},
+		{id: "7-p50", group: Latency, what: "idle: from commit to call, median", unit: "ms", goal: Goal{Most: 10, Absolute: true}, round: r.idled(func(i idle) float64 { return i.p50 }), once: true},
+		{id: "7-p99", group: Latency, what: "idle: from commit to call, p99", unit: "ms", goal: Goal{Most: 50, Absolute: true}, round: r.idled(func(i idle) float64 { return i.p99 }), once: true},
+		{id: "7-cpu", group: Idle, what: "idle: processor time of the worker", unit: "% of a core", goal: Goal{Most: 1, Absolute: true}, round: r.idled(func(i idle) float64 { return i.cpu }), once: true},
+		{id: "8", group: Ledger, what: "size of a settled intent", unit: "bytes", against: "one row in one table", goal: Goal{Most: 700, Absolute: true}, round: r.size, once: true},
+		{id: "9", group: Ledger, what: fmt.Sprintf("end to end, %d settled intents in the ledger", r.o.Ledger), unit: "intents/s", against: "none", goal: Goal{Least: 0.95}, round: func(ctx context.Context, _ *place) (pair, error) {
 			return r.beside(ctx, "ledger", func(ctx context.Context, p *place) error { return p.fill(ctx, r.o.Ledger) })
 		}},
-		{id: "10", what: "end to end under an old snapshot", unit: "intents/s", against: "without", goal: Goal{Least: 0.8}, round: r.withSnapshot},
-		{id: "11", what: fmt.Sprintf("end to end, %d scheduled for next week", r.o.Scheduled), unit: "intents/s", against: "none", goal: Goal{Least: 0.95}, round: func(ctx context.Context, _ *place) (pair, error) {
+		{id: "10", group: Ledger, what: "end to end under an old snapshot", unit: "intents/s", against: "without", goal: Goal{Least: 0.8}, round: r.withSnapshot},
+		{id: "11", group: Ledger, what: fmt.Sprintf("end to end, %d scheduled for next week", r.o.Scheduled), unit: "intents/s", against: "none", goal: Goal{Least: 0.95}, round: func(ctx context.Context, _ *place) (pair, error) {
 			return r.beside(ctx, "scheduled", func(ctx context.Context, p *place) error { return p.schedule(ctx, r.o.Scheduled) })
 		}},
-		{id: "13", what: "worker's memory, 1,000 calls in flight", unit: "MiB", goal: Goal{Most: 64, Absolute: true}, round: r.memory, once: true},
-		{id: "14", what: "three workers, 100 calls of 20 ms each", unit: "intents/s", against: "one worker", round: r.scale},
-		{id: "15-conflict", what: "answer: conflict", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerConflict)},
-		{id: "15-in-flight", what: "answer: in flight", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerInFlight)},
-		{id: "15-settled", what: "answer: settled", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerSettled)},
+		{id: "13", group: Processes, what: "worker's memory, 1,000 calls in flight", unit: "MiB", goal: Goal{Most: 64, Absolute: true}, round: r.memory, once: true},
+		{id: "14", group: Processes, what: "three workers, 100 calls of 20 ms each", unit: "intents/s", against: "one worker", round: r.scale},
+		{id: "15-conflict", group: Repeats, what: "answer: conflict", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerConflict)},
+		{id: "15-in-flight", group: Repeats, what: "answer: in flight", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerInFlight)},
+		{id: "15-settled", group: Repeats, what: "answer: settled", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerSettled)},
 	}
 }
 
@@ -233,6 +257,9 @@ const figureTime = 10 * time.Minute
 // Run measures on databases that open gives, each empty.
 func Run(ctx context.Context, o Options, open Opener) ([]Figure, error) {
 	r := &run{o: o.withDefaults(), open: open, places: map[string]*place{}}
+	if err := r.known(); err != nil {
+		return nil, err
+	}
 	defer r.close()
 	p, err := r.place(ctx, "main", nil)
 	if err != nil {
@@ -240,7 +267,7 @@ func Run(ctx context.Context, o Options, open Opener) ([]Figure, error) {
 	}
 	var all []Figure
 	for _, f := range r.list() {
-		if len(o.Only) > 0 && !slices.Contains(o.Only, f.id) {
+		if !r.wants(f.id, f.group) {
 			continue
 		}
 		var pairs []pair
@@ -250,6 +277,12 @@ func Run(ctx context.Context, o Options, open Opener) ([]Figure, error) {
 		}
 		for i := range rounds {
 			err := within(ctx, figureTime, fmt.Sprintf("figure %s", f.id), func(ctx context.Context) error {
+				// What enqueuing left open would be settled on the next figure's clock.
+				if f.group != Enqueue {
+					if err := p.drain(ctx, 0); err != nil {
+						return err
+					}
+				}
 				got, err := f.round(ctx, p)
 				pairs = append(pairs, got)
 				return err
@@ -258,11 +291,34 @@ func Run(ctx context.Context, o Options, open Opener) ([]Figure, error) {
 				return all, err
 			}
 			last := pairs[len(pairs)-1]
-			fmt.Fprintf(r.o.Progress, "%s, round %d: %.4g against %.4g %s\n", f.id, i+1, last.Value, last.Baseline, f.unit)
+			against := ""
+			if f.against != "" {
+				against = fmt.Sprintf(", %s: %s", f.against, number(last.Baseline))
+			}
+			fmt.Fprintf(r.o.Progress, "%s, round %d of %d: %s %s%s\n", f.what, i+1, rounds, number(last.Value), f.unit, against)
 		}
 		all = append(all, f.summary(pairs))
 	}
 	return all, nil
+}
+
+func (r *run) wants(id, group string) bool {
+	return len(r.o.Only) == 0 || slices.Contains(r.o.Only, id) || slices.Contains(r.o.Only, group)
+}
+
+// known refuses what Only has and no figure is called.
+func (r *run) known() error {
+	var names []string
+	for _, f := range r.list() {
+		names = append(names, f.id, f.group)
+	}
+	for _, name := range r.o.Only {
+		if !slices.Contains(names, name) {
+			slices.Sort(names)
+			return fmt.Errorf("no figure and no group is called %q: there are %s", name, strings.Join(slices.Compact(names), ", "))
+		}
+	}
+	return nil
 }
 
 func (f figure) summary(pairs []pair) Figure {
@@ -274,7 +330,7 @@ func (f figure) summary(pairs []pair) Figure {
 		}
 	}
 	got := Figure{
-		ID: f.id, What: f.what, Unit: f.unit, Against: f.against, Goal: f.goal.String(),
+		ID: f.id, Group: f.group, What: f.what, Unit: f.unit, Against: f.against, Goal: f.goal.String(),
 		Value: median(values), Low: slices.Min(values), High: slices.Max(values), Baseline: median(baselines),
 	}
 	if len(ratios) > 0 {

@@ -12,7 +12,7 @@ import (
 // live: eight producers commit intent by intent while a worker drains. The rate is that
 // of what was settled while they did.
 func (r *run) live(ctx context.Context, p *place) (rate float64, err error) {
-	if err := p.calm(ctx); err != nil {
+	if err := p.calm(ctx, "outbox.outbox", "outbox.river_job"); err != nil {
 		return 0, err
 	}
 	with := &provider{}

@@ -22,8 +22,9 @@ const benchSchema = "outbox_bench"
 
 // place is a database with a ledger, and beside it the tables of the baselines.
 type place struct {
-	pool *pgxpool.Pool
-	next int // names the next intent
+	pool       *pgxpool.Pool
+	next       int  // names the next intent
+	checkpoint bool // see Options
 }
 
 // operation is what is measured: one field is the key, nothing follows, and the times are
@@ -71,16 +72,16 @@ CREATE TABLE outbox_bench.whole (
 `
 
 // newPlace installs the ledger and the baselines' tables in the pool's database, which
-// must have neither.
-func newPlace(ctx context.Context, pool *pgxpool.Pool) (*place, error) {
+// must have neither; it may have their schemas.
+func newPlace(ctx context.Context, pool *pgxpool.Pool, checkpoint bool) (*place, error) {
 	if err := migrations.Up(ctx, pool); err != nil {
 		return nil, err
 	}
-	p := &place{pool: pool}
+	p := &place{pool: pool, checkpoint: checkpoint}
 	if err := p.limit(ctx, 2000); err != nil {
 		return nil, err
 	}
-	if _, err := pool.Exec(ctx, "CREATE SCHEMA "+benchSchema); err != nil {
+	if _, err := pool.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+benchSchema); err != nil {
 		return nil, fmt.Errorf("baselines: %w", err)
 	}
 	if _, err := pool.Exec(ctx, baselineSQL); err != nil {
@@ -121,7 +122,6 @@ func intentOf(n int) outbox.Intent {
 const tenant = "acme"
 
 // payloadOf an order has 150 bytes, canonical already.
-
 func payloadOf(n int) json.RawMessage {
 	return fmt.Appendf(nil, `{"amount":24000,"currency":"EUR","customer":"cus_9f3a61bb04","description":"Order %09d of the spring collection, paid by card","order_id":"%s"}`, n, keyOf(n))
 }
@@ -153,10 +153,17 @@ func (p *place) preload(ctx context.Context, n int, change func(*outbox.Intent))
 	return nil
 }
 
-// calm lets the server write back what earlier steps dirtied, so that no step pays for
-// another's, and refreshes statistics that autovacuum would have by then.
-func (p *place) calm(ctx context.Context) error {
-	for _, sql := range []string{"VACUUM ANALYZE outbox.outbox", "VACUUM ANALYZE outbox.river_job", "CHECKPOINT"} {
+// calm refreshes statistics that autovacuum would have by then, and lets the server write
+// back what earlier steps dirtied, if it may.
+func (p *place) calm(ctx context.Context, tables ...string) error {
+	var steps []string
+	for _, table := range tables {
+		steps = append(steps, "VACUUM ANALYZE "+table)
+	}
+	if p.checkpoint {
+		steps = append(steps, "CHECKPOINT")
+	}
+	for _, sql := range steps {
 		if _, err := p.pool.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("%s: %w", sql, err)
 		}

@@ -60,7 +60,7 @@ func (r *run) drainedBy(ctx context.Context, p *place, processes, limit int, del
 	if err := p.preload(ctx, n, nil); err != nil {
 		return 0, err
 	}
-	if err := p.calm(ctx); err != nil {
+	if err := p.calm(ctx, "outbox.outbox", "outbox.river_job"); err != nil {
 		return 0, err
 	}
 	url, err := p.url()

@@ -72,10 +72,7 @@ func (p *place) riverDrained(ctx context.Context, n int, delay time.Duration, co
 		}
 		done += len(jobs)
 	}
-	if _, err := p.pool.Exec(ctx, "VACUUM ANALYZE outbox_bench.river_job"); err != nil {
-		return 0, err
-	}
-	if _, err := p.pool.Exec(ctx, "CHECKPOINT"); err != nil {
+	if err := p.calm(ctx, "outbox_bench.river_job"); err != nil {
 		return 0, err
 	}
 	began := time.Now()

@@ -387,4 +387,21 @@ var guards = []guard{
 		old: "IF NOT outbox.at_home() THEN\n            h.answer", new: "IF false THEN\n            h.answer",
 		test: "./cmd/outbox-worker TestNothingIsDoneInALedgerThatHasMoved",
 	},
+
+	// Measuring.
+	{
+		name: "bench makes its schemas or does not measure", file: "internal/figures/guest.go",
+		old: `"CREATE SCHEMA "+migrations.Schema)`, new: `"CREATE SCHEMA IF NOT EXISTS "+migrations.Schema)`,
+		test: "./cmd/outbox-worker TestBenchTouchesNoLedger",
+	},
+	{
+		name: "bench that is cut off leaves nothing behind", file: "internal/figures/guest.go",
+		old: "context.WithTimeout(context.WithoutCancel(ctx), leaving)", new: "context.WithTimeout(ctx, leaving)",
+		test: "./cmd/outbox-worker TestBenchCutOffLeavesNothingBehind",
+	},
+	{
+		name: "bench drops no role that somebody uses", file: "internal/figures/guest.go",
+		old: "	if !used {\n", new: "	if true {\n",
+		test: "./cmd/outbox-worker TestBenchKeepsRolesThatOthersHaveBegunToUse",
+	},
 }
