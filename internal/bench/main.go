@@ -74,6 +74,7 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.Figures.Program, "program", "bin/outbox-worker", "figures: the program whose memory is measured")
 	flags.IntVar(&o.Figures.Ledger, "settled", 0, "figures: settled intents of figure 9 (5 million)")
 	flags.IntVar(&o.Figures.Scheduled, "scheduled", 0, "figures: scheduled intents of figure 11 (1 million)")
+	flags.StringVar(&o.Figures.Alter, "alter", "", "figures: SQL whose effect -only alter measures, as in ALTER TABLE outbox.outbox RESET (fillfactor)")
 	concurrency := flags.Int("concurrency", 100, "worker: calls in flight")
 	delay := flags.Duration("delay", 0, "worker: length of a call")
 	command := "figures"

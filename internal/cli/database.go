@@ -57,7 +57,7 @@ func (cfg Database) Where() string {
 	if err != nil {
 		return ""
 	}
-	return address(pc.ConnConfig)
+	return Address(pc.ConnConfig)
 }
 
 // PoolConfig is cfg as pgx wants it. It must name one database.

@@ -39,6 +39,9 @@ type Options struct {
 	// for another's. It needs a superuser or pg_checkpoint, and everybody on the server feels
 	// it.
 	Checkpoint bool
+	// Alter is SQL that is run in a place of its own, to measure what a setting of a table
+	// is worth: the figures of the group alter compare it with a place as it is.
+	Alter string
 	// Program is the path of outbox-worker, for the figure about its memory.
 	Program string
 	// Progress gets a line for each round.
@@ -193,6 +196,7 @@ const (
 	Repeats   = "repeats"
 	Ledger    = "ledger"
 	Processes = "processes"
+	Alter     = "alter"
 )
 
 // list is every figure, in the order of docs/performance.md.
@@ -215,7 +219,7 @@ func (r *run) list() []figure {
 			return p.riverDrained(ctx, r.o.Intents, delay, concurrency)
 		}
 	}
-	return []figure{
+	all := []figure{
 		{id: "1", group: Enqueue, what: "enqueue, one producer", unit: "ms", against: "bare insert", goal: Goal{Most: 1.4}, round: r.enqueueAlone},
 		{id: "2", group: Enqueue, what: "enqueue, 8 producers", unit: "commits/s", against: "bare insert", goal: Goal{Least: 0.75}, round: r.enqueueTogether},
 		{id: "3", group: Enqueue, what: "transaction of 3 statements and enqueue", unit: "ms", against: "without enqueue", goal: Goal{Most: 1.25}, round: r.enqueueAmong},
@@ -229,18 +233,46 @@ func (r *run) list() []figure {
 		{id: "7-cpu", group: Idle, what: "idle: processor time of the worker", unit: "% of a core", goal: Goal{Most: 1, Absolute: true}, round: r.idled(func(i idle) float64 { return i.cpu }), once: true},
 		{id: "8", group: Ledger, what: "size of a settled intent", unit: "bytes", against: "one row in one table", goal: Goal{Most: 700, Absolute: true}, round: r.size, once: true},
 		{id: "9", group: Ledger, what: fmt.Sprintf("end to end, %d settled intents in the ledger", r.o.Ledger), unit: "intents/s", against: "none", goal: Goal{Least: 0.95}, round: func(ctx context.Context, _ *place) (pair, error) {
-			return r.beside(ctx, "ledger", func(ctx context.Context, p *place) error { return p.fill(ctx, r.o.Ledger) })
+			return r.beside(ctx, "ledger", func(ctx context.Context, p *place) error { return p.fill(ctx, r.o.Ledger, time.Hour) })
 		}},
 		{id: "10", group: Ledger, what: "end to end under an old snapshot", unit: "intents/s", against: "without", goal: Goal{Least: 0.8}, round: r.withSnapshot},
 		{id: "11", group: Ledger, what: fmt.Sprintf("end to end, %d scheduled for next week", r.o.Scheduled), unit: "intents/s", against: "none", goal: Goal{Least: 0.95}, round: func(ctx context.Context, _ *place) (pair, error) {
 			return r.beside(ctx, "scheduled", func(ctx context.Context, p *place) error { return p.schedule(ctx, r.o.Scheduled) })
 		}},
+		{id: "12", group: Ledger, what: "end to end, details forgotten meanwhile", unit: "intents/s", against: "nothing to forget", goal: Goal{Least: 0.9}, round: r.whileTrimmed},
+		{id: "12-trim", group: Ledger, what: "forgotten while all is busy", unit: "intents/s", against: "settled", goal: Goal{Least: 1}, round: r.trimRate},
 		{id: "13", group: Processes, what: "worker's memory, 1,000 calls in flight", unit: "MiB", goal: Goal{Most: 64, Absolute: true}, round: r.memory, once: true},
 		{id: "14", group: Processes, what: "three workers, 100 calls of 20 ms each", unit: "intents/s", against: "one worker", round: r.scale},
 		{id: "15-conflict", group: Repeats, what: "answer: conflict", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerConflict)},
 		{id: "15-in-flight", group: Repeats, what: "answer: in flight", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerInFlight)},
 		{id: "15-settled", group: Repeats, what: "answer: settled", unit: "ms", against: "fresh enqueue", goal: Goal{Most: 1}, round: again(outbox.AnswerSettled)},
 	}
+	if r.o.Alter != "" {
+		altered := func(measure func(context.Context, *place) (float64, error)) func(context.Context, *place) (pair, error) {
+			return func(ctx context.Context, p *place) (pair, error) {
+				other, err := r.place(ctx, "altered", func(ctx context.Context, p *place) error {
+					_, err := p.pool.Exec(ctx, r.o.Alter)
+					return err
+				})
+				if err != nil {
+					return pair{}, err
+				}
+				return both(func() (float64, error) { return measure(ctx, other) }, func() (float64, error) { return measure(ctx, p) })
+			}
+		}
+		all = append(all,
+			figure{id: "alter-drain", group: Alter, what: "end to end, altered", unit: "intents/s", against: "as it is", round: altered(ours(0, noLimit))},
+			figure{id: "alter-live", group: Alter, what: "live, altered", unit: "settled/s", against: "as it is", round: altered(r.live)},
+			figure{id: "alter-size", group: Alter, what: "open work left, altered", unit: "kB", against: "as it is", round: altered(openSize), once: true},
+		)
+	}
+	return all
+}
+
+// openSize is what the tables of open work take, empty, before anybody vacuums them by hand.
+func openSize(ctx context.Context, p *place) (kB float64, err error) {
+	err = p.pool.QueryRow(ctx, "SELECT sum(pg_total_relation_size(t::regclass)) / 1024.0 FROM unnest(ARRAY['outbox.outbox', 'outbox.lanes', 'outbox.river_job']) t").Scan(&kB)
+	return kB, err
 }
 
 // both takes the baseline's turn, then the value's.

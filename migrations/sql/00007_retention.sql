@@ -17,7 +17,7 @@ COMMENT ON TYPE outbox.forgets IS 'What retention takes: payload, result and his
 
 CREATE TABLE outbox.retention (
     through   timestamptz      NOT NULL,
-    slice     interval         NOT NULL DEFAULT '1 minute',
+    slice     interval         NOT NULL DEFAULT '1 second',
     class     outbox.forgets   NOT NULL,
     operation text COLLATE "C" NOT NULL,
     CONSTRAINT retention_pkey PRIMARY KEY (operation, class)
@@ -119,7 +119,7 @@ BEGIN
         ids := coalesce(due.array_agg, '{}');
         IF due.n >= at_most THEN
             until := due.last;
-            r.slice := greatest(r.slice / 2, interval '1 second');
+            r.slice := greatest(1.5 * (until - r.through), interval '1 millisecond'); -- as much again, and a little more
         ELSIF due.n < at_most / 4 THEN
             r.slice := least(r.slice * 2, interval '30 days');
         END IF;
