@@ -72,6 +72,10 @@ bench: ## What the guarantee costs, beside baselines in the same run (OUTPUT=jso
 gobench: bin/pgtemp ## Go benchmarks, on a private Postgres (PKG=./outbox BENCH=Enqueue)
 	@$(PGTEMP) $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -p=1 -timeout=30m $(TEST_FLAGS) $(PKG)
 
+.PHONY: benchstat
+benchstat: ## Compare what make gobench printed before and after (OLD=old.txt NEW=new.txt)
+	@$(TOOL) benchstat $(OLD) $(NEW)
+
 .PHONY: mutants
 mutants: bin/pgtemp ## Take each guard away and see a test go red (MUTANTS='fence pins')
 	@bin/pgtemp $(PG_LENIENT) $(if $(PG),-version $(PG)) -- $(GO) run ./internal/mutants $(MUTANTS)

@@ -25,7 +25,7 @@ SELECT o.intent_id, o.attempt, o.catalog_id, i.reference, i.tenant, coalesce(i.s
 FROM outbox.outbox o
 JOIN outbox.intents i ON i.id = o.intent_id
 JOIN outbox.outcomes e ON e.intent_id = o.intent_id
-WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'following' AND o.next_at <= (SELECT clock_timestamp())
+WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND (o.phase = 'due') IS FALSE AND o.phase = 'following' AND o.next_at <= (SELECT clock_timestamp())
 	AND o.catalog_id = ANY ($2::int[])
 ORDER BY o.next_at LIMIT $1`
 

@@ -17,7 +17,7 @@ import (
 const claimProbesSQL = `-- name: claim_probes
 WITH held AS (
 	SELECT o.intent_id FROM outbox.outbox o JOIN outbox.lanes l ON l.id = o.lane
-	WHERE o.lane = $1 AND o.phase = 'asking' AND o.next_at <= (SELECT clock_timestamp()) AND o.catalog_id = ANY ($2::int[])
+	WHERE o.lane = $1 AND (o.phase = 'due') IS FALSE AND o.phase = 'asking' AND o.next_at <= (SELECT clock_timestamp()) AND o.catalog_id = ANY ($2::int[])
 		AND (l.paused_until IS NULL OR l.paused_until <= clock_timestamp())
 	ORDER BY o.next_at LIMIT $3 FOR UPDATE OF o SKIP LOCKED
 ), claimed AS (

@@ -105,7 +105,7 @@ WITH RECURSIVE lane AS (
 	SELECT l.id, l.cursor_tenant, l.rate, l.burst,
 		least(l.burst::float8, l.tokens + l.rate * extract(epoch FROM clock_timestamp() - l.tokens_at)::float8) AS tokens,
 		l.concurrency - (SELECT count(*)::int FROM outbox.outbox o
-			WHERE o.lane = l.id AND o.phase IN ('released', 'leased')) AS room
+			WHERE o.lane = l.id AND (o.phase = 'due') IS FALSE AND o.phase IN ('released', 'leased')) AS room
 	FROM outbox.lanes l WHERE l.id = $1
 ), free AS (
 	SELECT greatest(0, least(room, CASE WHEN rate IS NULL THEN room ELSE floor(tokens)::int END, $4::int)) AS n FROM lane
@@ -160,7 +160,7 @@ SELECT intent_id, attempt FROM released ORDER BY turn, place`
 const limitSQL = `-- name: limit
 SELECT CASE
 	WHEN l.cursor_tenant <> $3 THEN 0.000001
-	WHEN l.concurrency <= (SELECT count(*) FROM outbox.outbox o WHERE o.lane = l.id AND o.phase IN ('released', 'leased'))
+	WHEN l.concurrency <= (SELECT count(*) FROM outbox.outbox o WHERE o.lane = l.id AND (o.phase = 'due') IS FALSE AND o.phase IN ('released', 'leased'))
 		THEN $2::float8
 	ELSE greatest(0, (1 - l.tokens - l.rate * extract(epoch FROM clock_timestamp() - l.tokens_at)) / l.rate)::float8
 END

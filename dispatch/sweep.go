@@ -15,9 +15,9 @@ const sweepLimit = 500
 // mostly none has.
 const overdueSQL = `-- name: overdue
 SELECT ARRAY[
-	EXISTS (SELECT FROM outbox.outbox o WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'leased' AND o.next_at <= (SELECT clock_timestamp())),
-	EXISTS (SELECT FROM outbox.outbox o WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'probing' AND o.next_at <= (SELECT clock_timestamp())),
-	EXISTS (SELECT FROM outbox.outbox o WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'released' AND o.next_at <= (SELECT clock_timestamp())),
+	EXISTS (SELECT FROM outbox.outbox o WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND (o.phase = 'due') IS FALSE AND o.phase = 'leased' AND o.next_at <= (SELECT clock_timestamp())),
+	EXISTS (SELECT FROM outbox.outbox o WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND (o.phase = 'due') IS FALSE AND o.phase = 'probing' AND o.next_at <= (SELECT clock_timestamp())),
+	EXISTS (SELECT FROM outbox.outbox o WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND (o.phase = 'due') IS FALSE AND o.phase = 'released' AND o.next_at <= (SELECT clock_timestamp())),
 	EXISTS (SELECT FROM outbox.outbox o WHERE o.deadline <= (SELECT clock_timestamp()) AND o.state IN ('accepted', 'failed_retryable'))
 ]`
 
@@ -26,7 +26,7 @@ SELECT ARRAY[
 const expireLeasesSQL = `-- name: expire_leases
 WITH held AS (
 	SELECT o.intent_id, o.attempt, o.holder, o.claimed_at, o.claimed_by FROM outbox.outbox o
-	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'leased' AND o.next_at <= (SELECT clock_timestamp())
+	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND (o.phase = 'due') IS FALSE AND o.phase = 'leased' AND o.next_at <= (SELECT clock_timestamp())
 	LIMIT $1 FOR UPDATE SKIP LOCKED
 ), expired AS (
 	UPDATE outbox.outbox o
@@ -43,7 +43,7 @@ SELECT count(*) FROM held`
 const expireProbesSQL = `-- name: expire_probes
 WITH held AS (
 	SELECT o.intent_id FROM outbox.outbox o
-	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'probing' AND o.next_at <= (SELECT clock_timestamp())
+	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND (o.phase = 'due') IS FALSE AND o.phase = 'probing' AND o.next_at <= (SELECT clock_timestamp())
 	LIMIT $1 FOR UPDATE SKIP LOCKED
 ), due AS (
 	UPDATE outbox.outbox o SET phase = 'asking' FROM held h WHERE o.intent_id = h.intent_id
@@ -55,7 +55,7 @@ SELECT count(*) FROM held`
 const expireReleasesSQL = `-- name: expire_releases
 WITH held AS (
 	SELECT o.intent_id FROM outbox.outbox o
-	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND o.phase = 'released' AND o.next_at <= (SELECT clock_timestamp())
+	WHERE o.lane = ANY (SELECT id FROM outbox.lanes) AND (o.phase = 'due') IS FALSE AND o.phase = 'released' AND o.next_at <= (SELECT clock_timestamp())
 	LIMIT $1 FOR UPDATE SKIP LOCKED
 ), due AS (
 	UPDATE outbox.outbox o SET phase = 'due' FROM held h WHERE o.intent_id = h.intent_id

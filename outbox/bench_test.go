@@ -86,3 +86,10 @@ func median(d []time.Duration) time.Duration {
 	slices.Sort(d)
 	return d[len(d)/2]
 }
+
+func BenchmarkReference(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		outbox.Reference("0b7bd78a-2d0b-4f63-8b5f-2b8a0a8f1c11", "acme", "charge_card", `["ord_4711"]`, 1)
+	}
+}

@@ -15,8 +15,7 @@ import (
 // tableSettings are the storage settings of the migrations, which say what each is worth; a
 // test compares the two.
 var tableSettings = map[string][]string{
-	"outbox": {"fillfactor=70", "autovacuum_vacuum_scale_factor=0.02", "autovacuum_vacuum_cost_delay=0"},
-	"lanes":  {"fillfactor=50"},
+	"outbox": {"autovacuum_vacuum_scale_factor=0.02"},
 }
 
 // settings checks that vacuum may do its work and that nobody has changed the tables'

@@ -67,9 +67,9 @@ func TestTheDoctorFindsSettingsThatWereLost(t *testing.T) {
 	pool := pgtest.DB(t)
 	const fine = "ok: tables are stored and vacuumed as the migrations say"
 	finds(t, says(t, pool, (*doctor).settings), fine)
-	run(t, pool, "ALTER TABLE outbox.lanes RESET (fillfactor)")
-	finds(t, says(t, pool, (*doctor).settings), "warning: outbox.lanes has not the settings that it was made with: fillfactor=50 → ALTER TABLE outbox.lanes SET (fillfactor=50)")
-	run(t, pool, "ALTER TABLE outbox.lanes SET (fillfactor=50)") // as the hint says
+	run(t, pool, "ALTER TABLE outbox.outbox RESET (autovacuum_vacuum_scale_factor)")
+	finds(t, says(t, pool, (*doctor).settings), "warning: outbox.outbox has not the settings that it was made with: autovacuum_vacuum_scale_factor=0.02 → ALTER TABLE outbox.outbox SET (autovacuum_vacuum_scale_factor=0.02)")
+	run(t, pool, "ALTER TABLE outbox.outbox SET (autovacuum_vacuum_scale_factor=0.02)") // as the hint says
 	run(t, pool, "ALTER TABLE outbox.river_job SET (autovacuum_enabled = off)")
 	finds(t, says(t, pool, (*doctor).settings), "warning: autovacuum is off for outbox.river_job → ALTER TABLE outbox.river_job RESET (autovacuum_enabled)")
 	run(t, pool, "ALTER TABLE outbox.river_job RESET (autovacuum_enabled)")

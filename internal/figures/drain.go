@@ -84,7 +84,7 @@ const settledPoll = 5 * time.Millisecond
 
 // openSQL asks whether anything is open but what is scheduled for later, by the indexes of
 // the outbox: a scan of a million scheduled rows would be a load of its own.
-const openSQL = `SELECT EXISTS (SELECT FROM outbox.outbox WHERE phase <> 'due') OR EXISTS (
+const openSQL = `SELECT EXISTS (SELECT FROM outbox.outbox WHERE (phase = 'due') IS FALSE) OR EXISTS (
 	SELECT FROM outbox.lanes l CROSS JOIN LATERAL (
 		SELECT FROM outbox.outbox o WHERE o.lane = l.id AND o.phase = 'due' AND o.tenant = $1 AND o.rank = 0 AND o.next_at < now() + interval '1 day' LIMIT 1
 	) due)`

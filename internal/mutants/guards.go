@@ -266,7 +266,7 @@ var guards = []guard{
 	// Unknown: asked about, and only evidence ends it.
 	{
 		name: "a lease that ran out is unknown", file: "dispatch/sweep.go",
-		old: "AND o.phase = 'leased' AND o.next_at <= (SELECT clock_timestamp())", new: "AND o.phase = 'leased' AND false",
+		old: "'leased' AND o.next_at <= (SELECT clock_timestamp())\n", new: "'leased' AND false\n",
 		test: "./dispatch TestWhateverRanOutIsSwept",
 	},
 	{
