@@ -120,7 +120,7 @@ BEGIN
         IF due.n >= at_most THEN
             until := due.last;
             r.slice := greatest(1.5 * (until - r.through), interval '1 millisecond'); -- as much again, and a little more
-        ELSIF due.n < at_most / 4 THEN
+        ELSIF due.n <= at_most / 4 THEN
             r.slice := least(r.slice * 2, interval '30 days');
         END IF;
         more := until < cutoff;
