@@ -82,6 +82,11 @@ var guards = []guard{
 		test: "./outbox TestTheHistoryTakesOnlyTheMachinesTransitions",
 	},
 	{
+		name: "an attempt that ends says when it was claimed", file: "migrations/sql/00001_ledger.sql",
+		old: "IF (claimed_at IS NOT NULL) <> (from_state = 'executing' AND to_state <> 'executing') THEN", new: "IF false THEN",
+		test: "./outbox TestTheHistoryTakesOnlyTheMachinesTransitions",
+	},
+	{
 		name: "an outbox row contradicts itself nowhere", file: "migrations/sql/00001_ledger.sql",
 		old: "ADD CONSTRAINT outbox_fits CHECK (outbox.fits(outbox))", new: "ADD CONSTRAINT outbox_fits CHECK (true)",
 		test: "./outbox TestAnOutboxRowContradictsItselfNowhere",
