@@ -61,8 +61,10 @@ func (p *place) fill(ctx context.Context, n int, ago time.Duration) error {
 		 SELECT id, created_at, 1, 'succeeded', 'ch_3PqT2vLkdIwHu7ix', 'acct_bench', $1 FROM outbox.intents WHERE tenant = 'past' ORDER BY id`, []any{resultOf}},
 		{`INSERT INTO outbox.history (intent_id, at, claimed_at, attempt, from_state, to_state, event, actor)
 		 SELECT id, created_at, created_at, 1, 'executing', 'succeeded', 'provider_accepted', 'worker-1/4711' FROM outbox.intents WHERE tenant = 'past' ORDER BY id`, nil},
-		{`INSERT INTO outbox.retention (operation, class, through) SELECT $1, c, now() - make_interval(secs => $2) FROM unnest(enum_range(NULL::outbox.forgets)) c`,
-			[]any{operation, ago.Seconds()}},
+		{
+			`INSERT INTO outbox.retention (operation, class, through) SELECT $1, c, now() - make_interval(secs => $2) FROM unnest(enum_range(NULL::outbox.forgets)) c`,
+			[]any{operation, ago.Seconds()},
+		},
 	} {
 		if _, err := p.pool.Exec(ctx, step.sql, step.args...); err != nil {
 			return fmt.Errorf("fill the ledger: %w", err)
