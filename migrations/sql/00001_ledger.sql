@@ -187,8 +187,9 @@ LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
     broken text;
 BEGIN
-    -- A new intent gets by on little: what is set up is most of the cost.
-    IF o.state = 'accepted' AND o.phase = 'due' AND o.next_at IS NOT NULL AND o.unknown_attempt IS NULL
+    -- An intent on its way to its first attempt gets by on little: what is set up is most of
+    -- the cost.
+    IF o.state = 'accepted' AND o.phase IN ('due', 'released') AND o.next_at IS NOT NULL AND o.unknown_attempt IS NULL
        AND o.attempt = 0 AND o.sends = 0 AND o.probes = 0 THEN
         RETURN true;
     END IF;
