@@ -17,20 +17,6 @@ import (
 // request late, and to record the answer.
 const LeaseMargin = 5 * time.Second
 
-// ListenConnections are what a worker opens beside its pool, to be notified.
-const ListenConnections = 2
-
-// leastConns is what a pool must have, or leases could run out for want of a connection.
-const leastConns = 4
-
-// Connections is how many a worker's pool must have at least, and how many it uses at once
-// with so many lanes, at its busiest: for its batches, for a releaser a lane, and for what
-// is swept, followed, refreshed and trimmed meanwhile. With fewer, statements wait.
-func Connections(lanes int) (least, enough int) {
-	const kinds, loops = 3, 3
-	return leastConns, kinds*batchLines + lanes + loops
-}
-
 // Config says what a worker works on and how hard.
 type Config struct {
 	// Pool is the worker's own connection pool, not shared with an application: calls
@@ -106,8 +92,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Pool == nil {
 		return c, errors.New("dispatch: Config.Pool is required")
 	}
-	if n := c.Pool.Config().MaxConns; n < leastConns {
-		return c, fmt.Errorf("dispatch: Config.Pool has %d connections; give it at least %d", n, leastConns)
+	if n := c.Pool.Config().MaxConns; n < 4 {
+		return c, fmt.Errorf("dispatch: Config.Pool has %d connections; give it at least 4", n)
 	}
 	if len(c.Providers) == 0 {
 		return c, errors.New("dispatch: Config.Providers is empty; a worker without a provider can send nothing")

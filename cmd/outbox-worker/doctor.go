@@ -131,9 +131,6 @@ func (d *doctor) examineOne(cmd *cobra.Command, app *cli.App) (err error) {
 		{"worker", d.worker},
 		{"work", d.work},
 		{"attention", d.attention},
-		{"connections", d.connections},
-		{"settings", d.settings},
-		{"bloat", d.bloat},
 		{"snapshots", d.snapshots},
 	} {
 		ctx, cancel := context.WithTimeout(cmd.Context(), checkLimit)
