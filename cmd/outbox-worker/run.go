@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -55,6 +56,9 @@ func workHooked(ctx context.Context, cfg cli.Config, pool *pgxpool.Pool, log *sl
 	providers, err := openProviders(cfg)
 	if err != nil {
 		return err
+	}
+	if n := pool.Config().MaxConns; n < dispatch.MinConns {
+		return cli.Fail(cli.Usage, fmt.Sprintf("raise database.max_conns to %d at least; outbox-worker doctor advises how many", dispatch.MinConns), "a worker cannot work with %s", count(int(n), "connection"))
 	}
 	w, err := dispatch.New(dispatch.Config{
 		Pool: pool, Providers: providers, Logger: log, Name: cfg.Worker.Name, Concurrency: cfg.Worker.Concurrency,
