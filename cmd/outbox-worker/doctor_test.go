@@ -47,8 +47,15 @@ func TestSameSetting(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{"70", "70", true}, {"0.02", "0.020", true}, {"0.02", "0.2", false}, {"on", "true", true}, {"ON", "yes", true},
-		{"on", "off", false}, {"false", "no", true}, {"70", "on", false}, {"on", "70", false},
+		{"70", "70", true},
+		{"0.02", "0.020", true},
+		{"0.02", "0.2", false},
+		{"on", "true", true},
+		{"ON", "yes", true},
+		{"on", "off", false},
+		{"false", "no", true},
+		{"70", "on", false},
+		{"on", "70", false},
 	} {
 		if sameSetting(c.a, c.b) != c.same {
 			t.Errorf("%s and %s: not %v", c.a, c.b, c.same)
