@@ -20,8 +20,9 @@ const LeaseMargin = 5 * time.Second
 // Config says what a worker works on and how hard.
 type Config struct {
 	// Pool is the worker's own connection pool, not shared with an application: calls
-	// never hold a connection, but a starved pool would let leases run out. At least 4
-	// connections. Required.
+	// never hold a connection, but a starved pool would let leases run out. New refuses
+	// less than MinConns connections; BusyConns says how many are used under load. Unless
+	// PollOnly, ListenConns more are opened beside the pool. Required.
 	Pool *pgxpool.Pool
 
 	// Providers by the name that the catalog's lanes use. A worker takes only intents
@@ -92,8 +93,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Pool == nil {
 		return c, errors.New("dispatch: Config.Pool is required")
 	}
-	if n := c.Pool.Config().MaxConns; n < 4 {
-		return c, fmt.Errorf("dispatch: Config.Pool has %d connections; give it at least 4", n)
+	if n := c.Pool.Config().MaxConns; n < MinConns {
+		return c, fmt.Errorf("dispatch: Config.Pool has %d connections; give it at least %d", n, MinConns)
 	}
 	if len(c.Providers) == 0 {
 		return c, errors.New("dispatch: Config.Providers is empty; a worker without a provider can send nothing")

@@ -125,6 +125,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			w.loops.Go(func() { w.listen(w.running) })
 		}
 		w.log.InfoContext(ctx, "worker started", "name", w.cfg.Name, "id", w.cfg.holder, "operations", len(w.servedIDs()), "concurrency", w.cfg.Concurrency)
+		w.warnOfFewConns(ctx)
 		<-ctx.Done()
 		w.log.InfoContext(ctx, "worker stopping", "name", w.cfg.Name, "timeout", w.cfg.StopTimeout)
 	}
@@ -140,6 +141,15 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("dispatch: %w", err)
 	}
 	return nil
+}
+
+func (w *Worker) warnOfFewConns(ctx context.Context) {
+	w.mu.RLock()
+	lanes := len(w.lanes)
+	w.mu.RUnlock()
+	if have, want := w.cfg.Pool.Config().MaxConns, BusyConns(lanes); int(have) < want {
+		w.log.WarnContext(ctx, "few connections: under load statements will wait for each other", "connections", have, "lanes", lanes, "advised", want)
+	}
 }
 
 func (w *Worker) closeBatchers() {
@@ -240,7 +250,7 @@ func (w *Worker) listenOnce(ctx context.Context) error {
 	// A connection that listens must not go back to the pool.
 	raw := conn.Hijack()
 	defer func() { _ = raw.Close(context.WithoutCancel(ctx)) }()
-	if _, err := raw.Exec(ctx, "LISTEN outbox_due"); err != nil {
+	if _, err := raw.Exec(ctx, ListenSQL); err != nil {
 		return err
 	}
 	for {

@@ -274,27 +274,28 @@ func TestRoles(t *testing.T) {
 		role             string
 		reads, enqueues  bool
 		updates, inserts bool // outbox.outbox, outbox.intents
+		sees             bool // other sessions, as doctor has to
 	}{
 		{login: "shop", role: "outbox_app", enqueues: true},
-		{login: "outbox_dispatch", role: "outbox_worker", enqueues: true, reads: true, updates: true},
-		{login: "alice", role: "outbox_operator", enqueues: true, reads: true},
+		{login: "outbox_dispatch", role: "outbox_worker", enqueues: true, reads: true, updates: true, sees: true},
+		{login: "alice", role: "outbox_operator", enqueues: true, reads: true, sees: true},
 	}
 	for _, tt := range tests {
 		rows, err := tx.Query(t.Context(), `SELECT pg_has_role($1, $2, 'USAGE'), has_function_privilege($1, p.oid, 'EXECUTE'),
 			has_table_privilege($1, 'outbox.intents', 'SELECT'), has_table_privilege($1, 'outbox.outbox', 'UPDATE'),
-			has_table_privilege($1, 'outbox.intents', 'INSERT')
+			has_table_privilege($1, 'outbox.intents', 'INSERT'), pg_has_role($1, 'pg_read_all_stats', 'USAGE')
 			FROM pg_proc p WHERE p.pronamespace = 'outbox'::regnamespace AND p.proname = 'enqueue'`, tt.login, tt.role)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (may [5]bool, err error) {
-			return may, row.Scan(&may[0], &may[1], &may[2], &may[3], &may[4])
+		got, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (may [6]bool, err error) {
+			return may, row.Scan(&may[0], &may[1], &may[2], &may[3], &may[4], &may[5])
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := [5]bool{true, tt.enqueues, tt.reads, tt.updates, tt.inserts}; got != want {
-			t.Errorf("%s: member, may enqueue, read, move open work, write intents: %v, want %v", tt.login, got, want)
+		if want := [6]bool{true, tt.enqueues, tt.reads, tt.updates, tt.inserts, tt.sees}; got != want {
+			t.Errorf("%s: member, may enqueue, read, move open work, write intents, see sessions: %v, want %v", tt.login, got, want)
 		}
 	}
 }

@@ -16,19 +16,23 @@ func newDoctor(app *cli.App) *cobra.Command {
 		Use:     "doctor",
 		GroupID: groupOperate,
 		Short:   "Check the set-up, and say for each finding what to do",
-		Long: `Looks at the server, the schema, the roles, the catalog and the configured providers, at
-the lanes, at work that nobody takes and at outcomes that nobody knows, and says for each
-finding what to do. It reads only. With --output json it prints one object with findings,
-each with check, status (ok, warning or error), detail and hint. Given several databases it
-looks at each, and a finding names its own.
+		Long: `Looks at the server and its clock, the schema, the roles, the catalog and the configured
+providers, at the lanes, at connections, at work that nobody takes and at outcomes that
+nobody knows, and at what makes the outbox slow: settings of its tables that are not those
+of the migrations, autovacuum that is off, snapshots that are held for long, bloat. It says
+for each finding what to do. It reads only. With --output json it prints one object with
+findings, each with check, status (ok, warning or error), detail and hint. Given several
+databases it looks at each, and a finding names its own.
 
-Errors mean that something does not work or will not; then the exit code is 1. Warnings
-want attention and leave it 0.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage),
+Errors mean that something does not work or will not, or that this login may not see what
+has to be checked; then the exit code is 1. Warnings want attention and leave it 0. Run it
+with the worker's configuration, as a member of outbox_worker or outbox_operator that has
+been granted pg_read_all_stats.` + cli.ExitHelp(cli.OK, cli.Failure, cli.Usage),
 		Example: `  outbox-worker doctor
   outbox-worker doctor --output json | jq '.findings[] | select(.status != "ok")'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := &doctor{Findings: []finding{}}
+			d := &doctor{Findings: []finding{}, limits: usual}
 			if err := d.examine(cmd, app); err != nil {
 				return err
 			}
@@ -60,8 +64,24 @@ type doctor struct {
 
 	pool     *pgxpool.Pool
 	cfg      cli.Config
+	limits   limits
+	sees     bool   // it may see other users' sessions
+	newer    int    // migrations that are applied and not known
+	held     bool   // something keeps vacuum from removing dead rows
 	database string // that is looked at, of several
 }
+
+// limits are what is still well. Those of time are given to Postgres's clock.
+type limits struct {
+	snapshot time.Duration // of a transaction that keeps vacuum back, and of dead rows without a vacuum
+	idle     time.Duration // of a transaction whose client does nothing
+	xids     int64         // transactions since what a replication slot or a standby still wants to see
+	size     int64         // bytes below which nothing is bloated
+}
+
+// usual are the limits unless a test sets others. Where Postgres knows no time, as for
+// slots, the number of transactions says how much cannot be removed.
+var usual = limits{snapshot: 10 * time.Minute, idle: time.Minute, xids: 500_000, size: 64 << 20}
 
 func (d *doctor) ok(check, format string, args ...any) {
 	d.Findings = append(d.Findings, finding{d.database, check, statusOK, fmt.Sprintf(format, args...), ""})
@@ -108,6 +128,7 @@ func (d *doctor) examine(cmd *cobra.Command, app *cli.App) error {
 }
 
 func (d *doctor) examineOne(cmd *cobra.Command, app *cli.App) (err error) {
+	d.sees, d.newer, d.held = false, 0, false
 	d.pool, err = cli.Connect(cmd.Context(), d.cfg.Database, app.Root.Name()+" doctor")
 	if err != nil {
 		if known, ok := err.(*cli.Error); ok && known.Code == cli.Failure {
@@ -127,11 +148,15 @@ func (d *doctor) examineOne(cmd *cobra.Command, app *cli.App) (err error) {
 		{"ledger", d.ledger},
 		{"catalog", d.catalog},
 		{"lanes", d.lanes},
+		{"pool", d.connections},
 		{"retention", d.retention},
 		{"worker", d.worker},
 		{"work", d.work},
 		{"attention", d.attention},
+		{"settings", d.settings},
+		{"autovacuum", d.autovacuum},
 		{"snapshots", d.snapshots},
+		{"bloat", d.bloat},
 	} {
 		ctx, cancel := context.WithTimeout(cmd.Context(), checkLimit)
 		goOn, err := s.run(ctx)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -80,6 +81,9 @@ func workerSettings(cfg cli.Config, pool *pgxpool.Pool, providers map[string]pro
 }
 
 func runWorker(ctx context.Context, settings dispatch.Config) error {
+	if n := settings.Pool.Config().MaxConns; n < dispatch.MinConns {
+		return cli.Fail(cli.Usage, fmt.Sprintf("raise database.max_conns to %d at least; outbox-worker doctor advises how many", dispatch.MinConns), "a worker cannot work with %s", count(int(n), "connection"))
+	}
 	w, err := dispatch.New(settings)
 	if err != nil {
 		return err

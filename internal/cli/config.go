@@ -28,7 +28,7 @@ type Config struct {
 // Database says where the ledger is.
 type Database struct {
 	URL            string        `koanf:"url" several:"true" help:"Where the ledger is: a postgres:// URL or a libpq connection string. DATABASE_URL is honoured, too. run and doctor take several: the flag again for each, a list in the file, or one a line."`
-	MaxConns       int           `koanf:"max_conns" help:"Connections that one process opens at most, to each database."`
+	MaxConns       int           `koanf:"max_conns" help:"Connections in the pool of one process, to each database. A worker opens two more to listen, and wants some per lane: doctor advises."`
 	ConnectTimeout time.Duration `koanf:"connect_timeout" help:"How long to try to connect before giving up."`
 	PgBouncer      bool          `koanf:"pgbouncer" help:"Set behind a pooler in transaction mode: no prepared statements and no LISTEN. Migrations need a direct connection all the same."`
 

@@ -44,7 +44,7 @@ func (s suite) Run() int { return pgtest.Main(s.M) }
 //	emptydb                DATABASE_URL is a fresh database without any; DATABASE is its name
 //	sql TEXT|FILE          run statements there as its owner
 //	count N QUERY          the query returns that many rows there
-//	as ROLE                DATABASE_URL connects as a fresh user with that role
+//	as ROLE...             DATABASE_URL connects as a fresh user with those roles
 //	code N COMMAND...      the command ends with that exit code
 //	ref NAME FILE          the variable is the first reference in the file
 //	prefix NAME TEXT N     the variable is the first N characters of the text
@@ -104,7 +104,10 @@ func tb(ts *testscript.TestScript) testing.TB { return ts.Value(tbKey{}).(testin
 
 type tbKey struct{}
 
-const ownerEnv = "OWNER_URL"
+const (
+	ownerEnv = "OWNER_URL"
+	usersEnv = "USERS" // a character for each that the script has made
+)
 
 func use(ts *testscript.TestScript, url string) {
 	ts.Setenv("DATABASE_URL", url)
@@ -152,17 +155,18 @@ func count(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// as makes a user that is a member of the role and of nothing else. Users belong to the
-// cluster, so that its name is the database's.
+// as makes a user that is a member of the roles and of nothing else. Users belong to the
+// cluster, so that its name has the database's, and a number.
 func as(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) != 1 {
-		ts.Fatalf("usage: as ROLE")
+	if len(args) == 0 {
+		ts.Fatalf("usage: as ROLE...")
 	}
 	owner, err := pgx.ParseConfig(ts.Getenv(ownerEnv))
 	ts.Check(err)
-	user := owner.Database + "_" + strings.TrimPrefix(args[0], "outbox_")
+	ts.Setenv(usersEnv, ts.Getenv(usersEnv)+"1")
+	user := owner.Database + "_" + strconv.Itoa(len(ts.Getenv(usersEnv))) // a name has 63 bytes at most
 	name := pgx.Identifier{user}.Sanitize()
-	ts.Check(execute(ts.Getenv(ownerEnv), "CREATE ROLE "+name+" LOGIN; GRANT "+pgx.Identifier{args[0]}.Sanitize()+" TO "+name))
+	ts.Check(execute(ts.Getenv(ownerEnv), "CREATE ROLE "+name+" LOGIN; GRANT "+strings.Join(args, ", ")+" TO "+name))
 	ts.Defer(func() { _ = execute(ts.Getenv(ownerEnv), "DROP ROLE "+name) }) // the database itself is dropped
 	url := ts.Getenv(ownerEnv)
 	ts.Setenv("DATABASE_URL", strings.Replace(url, "//"+owner.User, "//"+user, 1))
