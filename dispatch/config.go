@@ -118,7 +118,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
 	}
 	if c.Calls == nil {
-		c.Calls = ShareCalls(orDefault(c.Concurrency, 100))
+		c.Calls = ShareCalls(c.Concurrency)
 	} else if c.Concurrency != 0 {
 		return c, errors.New("dispatch: Config.Concurrency and Config.Calls are both set; give one")
 	}

@@ -9,9 +9,13 @@ import (
 // Config.Calls.
 type Calls struct{ slots *slots }
 
-// ShareCalls makes a bound of n calls, at least 1. Workers that wait for a call to end
-// have the same chance at the next one, whatever each of them has in flight.
-func ShareCalls(n int) *Calls { return &Calls{newSlots(max(n, 1))} }
+// defaultCalls is the bound when nobody sets one.
+const defaultCalls = 100
+
+// ShareCalls makes a bound of n calls; 0 is 100, as for Config.Concurrency. Workers that
+// wait for a call to end have the same chance at the next one, whatever each of them has in
+// flight.
+func ShareCalls(n int) *Calls { return &Calls{newSlots(max(orDefault(n, defaultCalls), 1))} }
 
 // slots are the calls that may be in flight at once. A job takes as many as are free,
 // and claims only those: what has not been claimed is provably not sent.
